@@ -1,0 +1,47 @@
+//! What the processors of one broker share.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::config::broker::BrokerConfig;
+use crate::runtime::clock::Clock;
+use crate::store::MessageStore;
+
+use super::clients::ClientTable;
+use super::group::GroupTable;
+use super::hold::Hold;
+use super::lock::QueueLocks;
+use super::offset::OffsetTable;
+use super::out_api::Registration;
+use super::stats::BrokerStats;
+use super::topic::TopicTable;
+
+/// One broker's state.
+pub struct BrokerContext {
+    /// Configuration.
+    pub config: Arc<BrokerConfig>,
+    /// Time.
+    pub clock: Clock,
+    /// Messages.
+    pub store: Arc<MessageStore>,
+    /// Topics.
+    pub topics: TopicTable,
+    /// Consumer groups.
+    pub groups: GroupTable,
+    /// Committed offsets.
+    pub offsets: OffsetTable,
+    /// Connected producers and consumers.
+    pub clients: ClientTable,
+    /// Queue locks of orderly consumers.
+    pub locks: QueueLocks,
+    /// Long polls.
+    pub hold: Arc<Hold>,
+    /// Counters and rates.
+    pub stats: BrokerStats,
+    /// Name servers.
+    pub registration: Registration,
+    /// What messages carry as store host: the advertised address.
+    pub store_host: SocketAddr,
+    /// Milliseconds of the start.
+    pub boot_ms: i64,
+}

@@ -1,0 +1,20 @@
+//! The broker: serves producers and consumers out of a store.
+//!
+//! - [`broker`]: builds everything, starts it, stops it in order.
+//! - [`context`]: what processors share. [`topic`], [`group`], [`offset`], [`clients`], [`lock`]: managers, state then persistence
+//!   ([`config_file`]). [`processor`]: one file per request family. [`hold`]: long polls. [`delay`]: delay levels.
+//! - [`out_api`]: calls to name servers.
+
+pub mod broker;
+pub mod clients;
+pub mod config_file;
+pub mod context;
+pub mod delay;
+pub mod group;
+pub mod hold;
+pub mod lock;
+pub mod offset;
+pub mod out_api;
+pub mod processor;
+pub mod stats;
+pub mod topic;

@@ -1,0 +1,1 @@
+//! Request processors, one file per family.

@@ -1,0 +1,1 @@
+//! The client library: blocking calls and callbacks on threads.

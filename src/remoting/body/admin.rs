@@ -1,0 +1,1 @@
+//! Bodies of administration: statistics, connections, runtime information.

@@ -1,0 +1,1 @@
+//! Small bodies of the name server: topic lists, KV tables.

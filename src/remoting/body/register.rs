@@ -1,0 +1,1 @@
+//! Body of 103, plain and compressed.

@@ -1,0 +1,1 @@
+//! Headers of topic, group and broker administration.

@@ -1,0 +1,1 @@
+//! Headers of client management: unregister, consumer list, running info.

@@ -1,0 +1,1 @@
+//! Headers that name servers read and write.

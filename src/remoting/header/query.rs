@@ -1,0 +1,1 @@
+//! Headers of message look-ups (12, 33, 36).

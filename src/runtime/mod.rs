@@ -1,0 +1,6 @@
+//! The process's own machinery: threads, clock.
+//!
+//! Only this module spawns threads.
+
+pub mod clock;
+pub mod thread;

@@ -1,0 +1,1 @@
+//! `checkpoint`: how far each derived file was flushed (store.md 11).

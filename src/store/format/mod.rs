@@ -1,0 +1,1 @@
+//! Every byte of the store's files; records are in `common::record`.
