@@ -1,7 +1,17 @@
 //! No async runtime may enter the dependency tree, development dependencies included.
 
 const ASYNC_RUNTIMES: [&str; 12] = [
-    "tokio", "async-std", "smol", "async-executor", "async-io", "futures-executor", "hyper", "tonic", "actix-rt", "glommio", "monoio",
+    "tokio",
+    "async-std",
+    "smol",
+    "async-executor",
+    "async-io",
+    "futures-executor",
+    "hyper",
+    "tonic",
+    "actix-rt",
+    "glommio",
+    "monoio",
     "embassy-executor",
 ];
 
