@@ -47,7 +47,7 @@ impl Server {
         Self { child, broker: ready["broker"].as_str().expect("broker address").to_owned() }
     }
 
-    fn kill(mut self) {
+    fn kill(&mut self) {
         self.child.kill().expect("SIGKILL");
         self.child.wait().expect("the process ends");
     }
@@ -158,7 +158,7 @@ fn killed_brokers_lose_nothing_acknowledged() {
     let mut checked_to: BTreeMap<i32, i64> = BTreeMap::new();
 
     for round in 0..=rounds {
-        let server = Server::start(folder.path());
+        let mut server = Server::start(folder.path());
         let client = RemotingClient::start(RemotingClientConfig::default()).expect("client");
         let expected = acknowledged.lock().unwrap().clone();
         for queue_id in 0..if expected.is_empty() { 0 } else { QUEUES } {
@@ -175,10 +175,11 @@ fn killed_brokers_lose_nothing_acknowledged() {
             break;
         }
         let stop = AtomicBool::new(false);
+        let broker = server.broker.clone();
         let life = Duration::from_millis(rng.u64(30..250));
         std::thread::scope(|scope| {
             for sender in 0..SENDERS {
-                let (stop, broker, acknowledged) = (&stop, &server.broker, &acknowledged);
+                let (stop, broker, acknowledged) = (&stop, &broker, &acknowledged);
                 scope.spawn(move || send_until_dead(broker, sender, round, stop, acknowledged));
             }
             let born = Instant::now();
