@@ -76,6 +76,7 @@ impl ConfigFile {
             self.put_aside(&why, backup.is_some());
         } else if backup.is_some() {
             log::warn!("metadata file is missing or empty, its backup is used: file={}", self.path.display());
+            remove_if_exists(&self.path)?; // a blank one: the next write must not make it the backup
         }
         Ok(backup)
     }
@@ -129,6 +130,13 @@ fn read_copy<T>(path: &Path, parse: &impl Fn(&str) -> Result<T, String>) -> io::
     }
     let parsed = std::str::from_utf8(&bytes).map_err(|error| format!("no UTF-8: {error}")).and_then(parse);
     Ok(parsed.map_or_else(Copy::Unreadable, Copy::Read))
+}
+
+fn remove_if_exists(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(path, &error)),
+        _ => Ok(()),
+    }
 }
 
 fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
