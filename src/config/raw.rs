@@ -107,9 +107,11 @@ impl RawConfig {
 
     /// Every key once, with the value that wins, in the order of first mention.
     pub fn winners(&self) -> impl Iterator<Item = &Given> {
-        self.given.iter().enumerate().filter(|(at, given)| !self.given[..*at].iter().any(|before| before.key == given.key)).filter_map(
-            |(_, given)| self.get(&given.key),
-        )
+        self.given
+            .iter()
+            .enumerate()
+            .filter(|(at, given)| !self.given[..*at].iter().any(|before| before.key == given.key))
+            .filter_map(|(_, given)| self.get(&given.key))
     }
 
     /// Whether nothing was given.
@@ -150,7 +152,8 @@ mod tests {
 
     #[test]
     fn the_format() {
-        let raw = read(b"# comment\n! comment\n\nbrokerName = broker-a  \nlistenPort:10911 \na b c\nlong=1,\\\n   2\nlast=1\nlast=2\nempty=\n");
+        let raw =
+            read(b"# comment\n! comment\n\nbrokerName = broker-a  \nlistenPort:10911 \na b c\nlong=1,\\\n   2\nlast=1\nlast=2\nempty=\n");
         assert_eq!(value(&raw, "brokerName"), "broker-a");
         assert_eq!(value(&raw, "listenPort"), "10911");
         assert_eq!(value(&raw, "a"), "b c");
