@@ -18,3 +18,5 @@ pub mod out_api;
 pub mod processor;
 pub mod stats;
 pub mod topic;
+
+mod table;
