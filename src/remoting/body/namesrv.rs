@@ -1,4 +1,4 @@
-//! Bodies of the name server's answers besides routes: clusters (106), member groups (901), topic lists (206, 224, 304, 311 …), KV
+//! Bodies of the name server's answers besides routes: clusters (106), member groups (901), topic lists as clients read them, KV
 //! tables (103, 219).
 
 use std::collections::BTreeMap;
@@ -57,11 +57,6 @@ pub fn member_group_json(group: &BrokerData) -> String {
     object_text(|body| {
         body.value("brokerMemberGroup", |out| group.write(out));
     })
-}
-
-/// Body of a list of topics; `broker_addr`: one broker's address (304).
-pub fn topic_list_json<T: AsRef<str>>(topics: impl IntoIterator<Item = T>, broker_addr: Option<&str>) -> String {
-    super::topic::topic_list_json(topics, broker_addr)
 }
 
 /// Reads a list of topics (clients).
@@ -135,8 +130,6 @@ mod tests {
 
     #[test]
     fn lists_and_tables() {
-        assert_eq!(topic_list_json(["A", "B"], None), r#"{"topicList":["A","B"]}"#);
-        assert_eq!(topic_list_json(["A"], Some("h:1")), r#"{"brokerAddr":"h:1","topicList":["A"]}"#);
         assert_eq!(topic_list_from_json(br#"{"topicList":["A","B"]}"#).unwrap(), ["A", "B"]);
         let text = kv_table_json([("T", "b:4;c:8")]);
         assert_eq!(text, r#"{"table":{"T":"b:4;c:8"}}"#);
