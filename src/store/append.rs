@@ -64,6 +64,14 @@ impl AppendBatch {
         self.bytes.len()
     }
 
+    /// Forgets the records behind the first `records`, which were staged last.
+    pub fn truncate(&mut self, records: usize) {
+        if let Some(first) = self.entries.get(records) {
+            self.bytes.truncate(first.start);
+            self.entries.truncate(records);
+        }
+    }
+
     /// Forgets everything; keeps the memory (up to a bound).
     pub fn clear(&mut self) {
         self.bytes.clear();
