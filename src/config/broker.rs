@@ -1,8 +1,20 @@
 //! A broker's configuration, resolved. Java's key stands behind each field where the name does not say it.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 
 use crate::store::StoreConfig;
+
+/// `brokerRole`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BrokerRole {
+    /// Answers without waiting for replicas.
+    #[default]
+    AsyncMaster,
+    /// Answers when enough replicas have the message.
+    SyncMaster,
+    /// Follows a master.
+    Slave,
+}
 
 /// What a broker needs to know.
 #[derive(Clone, Debug)]
@@ -13,6 +25,8 @@ pub struct BrokerConfig {
     pub broker_name: String,
     /// `brokerId`: 0 is the master.
     pub broker_id: i64,
+    /// `brokerRole`.
+    pub broker_role: BrokerRole,
     /// `brokerIP1`, when set: what clients are told and what messages carry as store host.
     pub broker_ip1: Option<String>,
     /// `brokerIP2`: told for HA; `brokerIP1` when `None`.
@@ -73,6 +87,11 @@ pub struct BrokerConfig {
     pub register_period_ms: u64,
     /// `registerBrokerTimeoutMills`.
     pub register_timeout_ms: u64,
+    /// `forceRegister`: false asks by 322 first and registers only when something changed.
+    pub force_register: bool,
+    /// `petrel server`: shows the name server of the same process that the registration is its own broker's, whose address it may
+    /// replace by the one each client reached it by. `None` when an address was set.
+    pub own_name_server_token: Option<String>,
     /// `useServerSideResetOffset`.
     pub server_side_reset_offset: bool,
     /// `storeReplyMessageEnable`.
@@ -92,12 +111,21 @@ pub struct BrokerConfig {
 }
 
 impl BrokerConfig {
+    /// What messages carry as store host: brokerIP1, else the address bound, else the host's first usable one, else 127.0.0.1.
+    pub fn store_host(&self, port: u16) -> SocketAddr {
+        let told = self.broker_ip1.as_deref().and_then(|host| host_address(host, port));
+        let bound = Some(self.bind_address).filter(|address| !address.is_unspecified());
+        let ip = told.or(bound).unwrap_or_else(|| super::host::first_address().unwrap_or(Ipv4Addr::LOCALHOST).into());
+        SocketAddr::new(super::host::canonical(ip), self.advertised_port.unwrap_or(port))
+    }
+
     /// Defaults, in `root`.
     pub fn new(root: impl Into<std::path::PathBuf>) -> Self {
         Self {
             cluster_name: "DefaultCluster".to_owned(),
             broker_name: "broker-a".to_owned(),
             broker_id: 0,
+            broker_role: BrokerRole::AsyncMaster,
             broker_ip1: None,
             broker_ip2: None,
             advertised_port: None,
@@ -128,6 +156,8 @@ impl BrokerConfig {
             flush_delay_offset_interval_ms: 10_000,
             register_period_ms: 30_000,
             register_timeout_ms: 24_000,
+            force_register: true,
+            own_name_server_token: None,
             server_side_reset_offset: true,
             store_reply_message: true,
             validate_system_topic: true,
@@ -137,5 +167,32 @@ impl BrokerConfig {
             store: StoreConfig::new(root),
             all: std::collections::BTreeMap::new(),
         }
+    }
+}
+
+/// Address of a host: its text, or what its name resolves to (IPv4 first: older clients know nothing else).
+fn host_address(host: &str, port: u16) -> Option<IpAddr> {
+    if let Ok(address) = host.parse() {
+        return Some(address);
+    }
+    let found: Vec<IpAddr> = (host, port).to_socket_addrs().ok()?.map(|address| address.ip()).collect();
+    found.iter().find(|address| address.is_ipv4()).or(found.first()).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn store_hosts() {
+        let mut config = BrokerConfig::new("data");
+        assert!(!config.store_host(10911).ip().is_unspecified());
+        config.bind_address = Ipv4Addr::LOCALHOST.into();
+        assert_eq!(config.store_host(10911).to_string(), "127.0.0.1:10911");
+        config.broker_ip1 = Some("::ffff:10.0.0.9".to_owned());
+        config.advertised_port = Some(7);
+        assert_eq!(config.store_host(10911).to_string(), "10.0.0.9:7");
+        config.broker_ip1 = Some("no such host".to_owned());
+        assert_eq!(config.store_host(10911).to_string(), "127.0.0.1:7");
     }
 }
