@@ -12,6 +12,7 @@ pub mod reading;
 
 mod allocate;
 mod checkpoint;
+mod cleaning;
 mod commit_log;
 mod consume_queue;
 mod consume_queue_table;
@@ -24,6 +25,9 @@ mod latch;
 mod lock_file;
 mod mapped_file;
 mod mapped_file_queue;
+mod recovery;
+mod scan;
+mod seal;
 mod signal;
 mod sys;
 
