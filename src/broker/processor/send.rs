@@ -307,7 +307,7 @@ fn is_dead(context: &BrokerContext, group: &str, header: &SendMessageRequest<'_>
             format!("subscription group {group} does not exist and was not created (autoCreateSubscriptionGroup)"),
         ));
     };
-    let own = header.max_reconsume_times.filter(|_| version >= VERSION_MAX_RECONSUME);
+    let own = header.max_reconsume_times.filter(|max| version >= VERSION_MAX_RECONSUME && *max >= 0);
     Ok(header.reconsume_times > own.unwrap_or(config.retry_max_times) || context.locks.is_any_locked(group, now_ms))
 }
 

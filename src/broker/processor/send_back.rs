@@ -97,7 +97,7 @@ fn store_back(context: &BrokerContext, header: &SendBackRequest<'_>, version: i3
 }
 
 fn is_dead(header: &SendBackRequest<'_>, group: &SubscriptionGroupConfig, record: &Record<'_>, version: i32) -> bool {
-    let own = header.max_reconsume_times.filter(|_| version >= VERSION_MAX_RECONSUME);
+    let own = header.max_reconsume_times.filter(|max| version >= VERSION_MAX_RECONSUME && *max >= 0);
     record.reconsume_times >= own.unwrap_or(group.retry_max_times) || header.delay_level < 0
 }
 

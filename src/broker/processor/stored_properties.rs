@@ -249,6 +249,6 @@ mod tests {
         let mut again = out.clone();
         fit(&mut again).unwrap();
         assert!(again.len() <= MAX_PROPERTIES_LEN && names::find(&again, "CLUSTER").is_some(), "only as much as needed goes");
-        assert!(fit(&mut "v".repeat(40_000)).is_err());
+        assert!(fit(&mut text(&[("K", &"v".repeat(40_000))])).is_err());
     }
 }
