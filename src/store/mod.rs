@@ -16,6 +16,7 @@ mod cleaning;
 mod commit_log;
 mod consume_queue;
 mod consume_queue_table;
+mod derived_flush;
 mod disk;
 mod dispatch;
 mod flush;
@@ -30,6 +31,7 @@ mod scan;
 mod seal;
 mod signal;
 mod sys;
+mod worker;
 
 pub use append::{AppendBatch, Appended};
 pub use config::{FlushDiskType, StoreConfig};
