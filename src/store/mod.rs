@@ -15,8 +15,12 @@ mod commit_log;
 mod consume_queue;
 mod consume_queue_table;
 mod dispatch;
+mod file_cache;
 mod format;
 mod index;
+mod index_file;
+#[cfg(test)]
+mod testing;
 
 pub use append::{AppendBatch, Appended};
 pub use config::{FlushDiskType, StoreConfig};
