@@ -388,7 +388,10 @@ impl ConsumeQueue {
     }
 
     /// Smallest offset in `from..to` that has a record, and that record's unit. A missing file has none.
-    fn next_present(&self, from: i64, to: i64) -> Result<Option<(i64, CqUnit)>, StoreError> {
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn next_present(&self, from: i64, to: i64) -> Result<Option<(i64, CqUnit)>, StoreError> {
         let mut at = from;
         let mut units = Vec::new();
         let mut ask = 1;
@@ -878,26 +881,16 @@ fn last_present_end(found: &[FoundFile], files: &QueueFiles) -> Result<i64, Stor
     Ok(NONE)
 }
 
-/// Whether anything but zeros lies in `at..len`. Holes are passed over where the file system tells them.
+/// Whether anything but zeros lies in `at..len`. Holes are passed over.
 fn holds_data(file: &dyn FsFile, mut at: u64, len: u64) -> io::Result<bool> {
     let mut buffer = vec![0; 4096];
-    while at < len {
-        if let Some(file) = file.as_std() {
-            match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(at)) {
-                Ok(data) => at = data,
-                Err(rustix::io::Errno::NXIO) => return Ok(false), // holes up to the end
-                Err(_) => {}                                      // this file system cannot tell
-            }
-            if at >= len {
-                return Ok(false);
-            }
-        }
-        let bytes = &mut buffer[..(len - at).min(4096 - at % 4096) as usize];
-        file.read_exact_at(bytes, at)?;
+    while let Some(data) = file.next_data(at)?.filter(|data| *data < len) {
+        let bytes = &mut buffer[..(len - data).min(4096 - data % 4096) as usize];
+        file.read_exact_at(bytes, data)?;
         if bytes.iter().any(|byte| *byte != 0) {
             return Ok(true);
         }
-        at += bytes.len() as u64;
+        at = data + bytes.len() as u64;
     }
     Ok(false)
 }

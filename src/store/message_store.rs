@@ -12,6 +12,7 @@ use super::append::{AppendBatch, AppendOutcome};
 use super::arrival::ArrivalListener;
 use super::config::StoreConfig;
 use super::error::{PutError, StoreError};
+pub use super::flush::{Durability, FlushWatch};
 use super::fs::Fs;
 use super::reading::{Boundary, GetLimits, GetResult, MessageFilter, QueryResult};
 
@@ -25,29 +26,6 @@ pub struct ShutdownReport {
     pub clean: bool,
     /// Bytes the dispatcher was behind.
     pub dispatch_behind_bytes: i64,
-}
-
-/// Outcome of waiting for durability.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Durability {
-    /// On disk.
-    Durable,
-    /// Not within `syncFlushTimeout`: stored, code 10.
-    TimedOut,
-    /// The sync failed: code 1 with this text (path and errno).
-    Failed(String),
-}
-
-/// A thread's wish to be woken when a physical offset has become durable.
-pub struct FlushWatch {}
-
-impl FlushWatch {
-    /// Wakes (once) when the flushed offset reaches `end`, or at once when it has; the smallest wish counts.
-    /// Also wakes when a sync failed.
-    pub fn wait_for(&self, end: i64) {
-        let _ = end;
-        todo!()
-    }
 }
 
 /// Numbers for runtime information.

@@ -1,7 +1,6 @@
 //! Doubles for this module's tests: a plain file system whose writes can be made to fail, and a commit log in memory.
 
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
@@ -11,26 +10,38 @@ use parking_lot::Mutex;
 
 use crate::common::record::{self, Draft};
 
-use super::fs::{Fs, FsFile, Space};
+use super::fs::{Fs, FsFile, RealFs, Space};
 use super::reading::LogView;
 
-/// The real file system.
+/// The machine's file system, which can be made to run full and to fail its syncs.
 #[derive(Debug, Default)]
 pub(super) struct TestFs {
-    pub(super) full: Arc<AtomicBool>,
-    pub(super) sync_fails: Arc<AtomicBool>,
-    pub(super) writes: Arc<AtomicUsize>,
+    real: RealFs,
+    pub(super) trouble: Arc<Trouble>,
+}
+
+/// Switches of a [`TestFs`].
+#[derive(Debug, Default)]
+pub(super) struct Trouble {
+    pub(super) full: AtomicBool,
+    pub(super) sync_fails: AtomicBool,
+    pub(super) writes: AtomicUsize,
+    pub(super) open_files: AtomicUsize,
 }
 
 #[derive(Debug)]
 struct TestFile {
-    file: std::fs::File,
-    full: Arc<AtomicBool>,
-    sync_fails: Arc<AtomicBool>,
-    writes: Arc<AtomicUsize>,
+    file: Arc<dyn FsFile>,
+    trouble: Arc<Trouble>,
 }
 
-impl TestFs {
+impl Drop for TestFile {
+    fn drop(&mut self) {
+        self.trouble.open_files.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Trouble {
     fn check_space(&self) -> io::Result<()> {
         if self.full.load(Ordering::Relaxed) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
@@ -39,58 +50,44 @@ impl TestFs {
 impl Fs for TestFs {
     fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn FsFile>> {
         if create {
-            self.check_space()?;
+            self.trouble.check_space()?;
         }
-        let file = std::fs::OpenOptions::new().read(true).write(true).create(create).truncate(false).open(path)?;
-        Ok(Arc::new(TestFile {
-            file,
-            full: Arc::clone(&self.full),
-            sync_fails: Arc::clone(&self.sync_fails),
-            writes: Arc::clone(&self.writes),
-        }))
+        let file = self.real.open(path, create)?;
+        self.trouble.open_files.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(TestFile { file, trouble: Arc::clone(&self.trouble) }))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.check_space()?;
-        std::fs::create_dir_all(path)
+        self.trouble.check_space()?;
+        self.real.create_dir_all(path)
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        std::fs::File::open(path)?.sync_all()
+        self.real.sync_dir(path)
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        std::fs::remove_file(path)
+        self.real.remove_file(path)
     }
 
     fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
-        std::fs::remove_dir_all(path)
+        self.real.remove_dir_all(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        std::fs::rename(from, to)
+        self.real.rename(from, to)
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<(PathBuf, bool)>> {
-        let entries = match std::fs::read_dir(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries?,
-        };
-        let mut found = Vec::new();
-        for entry in entries {
-            let entry = entry?;
-            found.push((entry.path(), entry.file_type()?.is_dir()));
-        }
-        found.sort();
-        Ok(found)
+        self.real.list(path)
     }
 
     fn exists(&self, path: &Path) -> bool {
-        path.exists()
+        self.real.exists(path)
     }
 
-    fn space(&self, _path: &Path) -> io::Result<Space> {
-        Ok(Space { total: 1 << 40, free: 1 << 39 })
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        self.real.space(path)
     }
 }
 
@@ -100,23 +97,24 @@ impl FsFile for TestFile {
     }
 
     fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        if self.full.load(Ordering::Relaxed) {
-            return Err(io::ErrorKind::StorageFull.into());
+        self.trouble.writes.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = self.trouble.check_space() {
+            self.file.write_all_at(&bytes[..bytes.len() / 2], at)?; // a full disk takes a part
+            return Err(error);
         }
         self.file.write_all_at(bytes, at)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        if self.sync_fails.load(Ordering::Relaxed) { Err(io::Error::other("EIO")) } else { Ok(()) }
+        if self.trouble.sync_fails.load(Ordering::Relaxed) { Err(io::Error::other("EIO")) } else { Ok(()) }
     }
 
-    fn write_back(&self, _at: u64, _len: u64) -> io::Result<()> {
-        Ok(())
+    fn write_back(&self, at: u64, len: u64) -> io::Result<()> {
+        self.file.write_back(at, len)
     }
 
-    fn allocate(&self, _at: u64, _len: u64) -> io::Result<()> {
-        Ok(())
+    fn allocate(&self, at: u64, len: u64) -> io::Result<()> {
+        self.file.allocate(at, len)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
@@ -124,15 +122,19 @@ impl FsFile for TestFile {
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.file.metadata()?.len())
+        self.file.len()
     }
 
     fn modified_ms(&self) -> io::Result<i64> {
-        Ok(0)
+        self.file.modified_ms()
+    }
+
+    fn next_data(&self, at: u64) -> io::Result<Option<u64>> {
+        self.file.next_data(at)
     }
 
     fn as_std(&self) -> Option<&std::fs::File> {
-        Some(&self.file)
+        self.file.as_std()
     }
 }
 
