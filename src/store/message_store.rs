@@ -33,7 +33,7 @@ use super::index::Index;
 use super::latch::Latch;
 use super::lock_file::{AbortMark, StoreLock};
 use super::mapped_file_queue::open_segments;
-use super::reading::{Boundary, GetLimits, GetResult, MessageFilter, QueryResult};
+use super::reading::{self, Boundary, GetLimits, GetResult, MessageFilter, QueryResult};
 use super::recovery::{Recovered, Recovery, SYNC_FAILED};
 use super::worker::Worker;
 
@@ -47,6 +47,8 @@ const DROP_DEADLINE: Duration = Duration::from_secs(10);
 /// A store. Many may live in one process, each in its own folder.
 pub struct MessageStore {
     config: StoreConfig,
+    /// Bytes at the log's end that may be assumed to be in memory.
+    in_memory: i64,
     log: Arc<CommitLog>,
     appender: LogAppender,
     flusher: Arc<Flusher>,
@@ -148,7 +150,8 @@ impl MessageStore {
 
     fn build(config: StoreConfig, fs: Arc<dyn Fs>, clock: Clock, abort: AbortMark, loaded: Loaded) -> Result<Self, StoreError> {
         let Loaded { dir, checkpoint, positions, queues, index, dispatcher, recovered } = loaded;
-        let Recovered { files, end, last_record, last_store_timestamp, .. } = recovered;
+        let Recovered { files, end, last_record, last_store_timestamp, report } = recovered;
+        log::info!("recovered: {report} end={end}");
         let sync_flush = config.flush_disk_type == FlushDiskType::Sync;
         let latch = Arc::new(Latch::default());
         let log = Arc::new(CommitLog::new(&dir, config.commit_log_file_size, files, end, last_store_timestamp, sync_flush));
@@ -189,6 +192,7 @@ impl MessageStore {
         let mark = config.root.join(SYNC_FAILED);
         flusher.on_failed(move |why| mark_failed_sync(&*fs, &mark, why));
         Ok(Self {
+            in_memory: reading::in_memory_bytes(config.in_memory_ratio),
             config,
             log,
             appender,
@@ -259,7 +263,10 @@ impl MessageStore {
         let clean = on_disk && dispatch_behind_bytes == 0 && self.latch.reason().is_none();
         let clean = clean && self.abort.remove().inspect_err(|error| log::error!("abort mark stays: {error}")).is_ok();
         if !clean {
-            log::warn!("store not stopped in order, the next start checks it: root={} dispatch_behind_bytes={dispatch_behind_bytes}", self.config.root.display());
+            log::warn!(
+                "store not stopped in order, the next start checks it: root={} dispatch_behind_bytes={dispatch_behind_bytes}",
+                self.config.root.display()
+            );
         }
         drop(running.lock);
         log::info!("store closed: root={} clean={clean} end={}", self.config.root.display(), self.log.max_offset());
@@ -367,63 +374,54 @@ impl MessageStore {
 
     /// Looks messages up. Never blocks on locks of writers.
     pub fn get(&self, topic: &str, queue_id: i32, offset: i64, limits: &GetLimits, filter: &dyn MessageFilter) -> GetResult {
-        let _ = (topic, queue_id, offset, limits, filter);
-        todo!()
+        reading::get(&*self.log, &self.queues, self.in_memory, topic, queue_id, offset, limits, filter)
     }
 
     /// Whether the message at this offset probably has to come from disk: then read on a work thread.
     pub fn likely_cold(&self, topic: &str, queue_id: i32, offset: i64) -> bool {
-        let _ = (topic, queue_id, offset);
-        todo!()
+        reading::likely_cold(&*self.log, &self.queues, self.in_memory, topic, queue_id, offset)
     }
 
     /// Smallest offset of a queue and the one behind its last visible message; (0, 0) for an unknown or empty queue.
     pub fn queue_bounds(&self, topic: &str, queue_id: i32) -> (i64, i64) {
-        let _ = (topic, queue_id);
-        todo!()
+        reading::queue_bounds(&self.queues, topic, queue_id)
     }
 
     /// Whether the queue exists on disk or in memory.
     pub fn has_queue(&self, topic: &str, queue_id: i32) -> bool {
-        let _ = (topic, queue_id);
-        todo!()
+        reading::has_queue(&self.queues, topic, queue_id)
     }
 
     /// Queue offset of a time: the first message stored at or after it ([`Boundary::Lower`]), or the last stored at or before
     /// it (`Upper`); Java's rules at the ends of the queue.
     pub fn offset_by_time(&self, topic: &str, queue_id: i32, timestamp_ms: i64, boundary: Boundary) -> i64 {
-        let _ = (topic, queue_id, timestamp_ms, boundary);
-        todo!()
+        reading::offset_by_time(&*self.log, &self.queues, topic, queue_id, timestamp_ms, boundary)
     }
 
     /// Store time of the message at a queue offset; -1 when there is none.
     pub fn store_time(&self, topic: &str, queue_id: i32, offset: i64) -> i64 {
-        let _ = (topic, queue_id, offset);
-        todo!()
+        reading::store_time(&*self.log, &self.queues, topic, queue_id, offset)
     }
 
     /// Tags code and record of the message at a queue offset (delay levels: the code is the deliver time).
     pub fn message_at(&self, topic: &str, queue_id: i32, offset: i64) -> Option<(i64, Option<Bytes>)> {
-        let _ = (topic, queue_id, offset);
-        todo!()
+        reading::message_at(&*self.log, &self.queues, topic, queue_id, offset)
     }
 
     /// The record at a physical offset.
     pub fn record_at(&self, physical_offset: i64) -> Option<Bytes> {
-        let _ = physical_offset;
-        todo!()
+        reading::record_at(&*self.log, physical_offset)
     }
 
     /// Whether the message at queue offset 0 lies in the newest part of the log that fits in memory (requests.md 3.2).
     pub fn first_message_in_memory(&self, topic: &str, queue_id: i32) -> bool {
-        let _ = (topic, queue_id);
-        todo!()
+        reading::first_message_in_memory(&*self.log, &self.queues, self.in_memory, topic, queue_id)
     }
 
     /// Finds messages by key (a word of KEYS, or the unique key) in [begin, end] ms. Slow: on a work thread.
     pub fn query(&self, topic: &str, key: &str, max: usize, begin_ms: i64, end_ms: i64) -> QueryResult {
-        let _ = (topic, key, max, begin_ms, end_ms);
-        todo!()
+        let limit = self.config.max_query_messages;
+        reading::query(&*self.log, self.index.as_deref(), limit, topic, key, max, begin_ms, end_ms)
     }
 
     /// Topics that have queues, with their queue ids.
@@ -497,6 +495,7 @@ impl Loaded {
             positions,
             clean,
             queues: &queues,
+            index: index.as_deref(),
             dispatcher: &dispatcher,
         };
         let recovered = recovery.run()?;
