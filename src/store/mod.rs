@@ -16,11 +16,14 @@ mod cleaning;
 mod commit_log;
 mod consume_queue;
 mod consume_queue_table;
+mod derived_flush;
 mod disk;
 mod dispatch;
+mod file_cache;
 mod flush;
 mod format;
 mod index;
+mod index_file;
 mod latch;
 mod lock_file;
 mod mapped_file;
@@ -30,6 +33,11 @@ mod scan;
 mod seal;
 mod signal;
 mod sys;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod worker;
 
 pub use append::{AppendBatch, Appended};
 pub use config::{FlushDiskType, StoreConfig};

@@ -16,6 +16,7 @@ use super::consume_queue_table::ConsumeQueueTable;
 use super::dispatch::Dispatcher;
 use super::error::StoreError;
 use super::fs::Fs;
+use super::index::Index;
 use super::mapped_file::MappedFile;
 use super::mapped_file_queue::Segment;
 use super::scan::{Found, Place, Scanner, find_record, first_store_time};
@@ -48,6 +49,8 @@ pub(super) struct Recovery<'a> {
     pub(super) clean: bool,
     /// Loaded consume queues.
     pub(super) queues: &'a ConsumeQueueTable,
+    /// Loaded key index.
+    pub(super) index: Option<&'a Index>,
     /// Into these queues and the index.
     pub(super) dispatcher: &'a Dispatcher,
 }
@@ -84,6 +87,16 @@ pub(super) struct Report {
     pub(super) sealed: u64,
     /// Their bytes.
     pub(super) sealed_bytes: u64,
+    /// Milliseconds it took.
+    pub(super) ms: u128,
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { files, records, dispatched, undispatched, truncated_bytes, sealed, sealed_bytes, ms } = self;
+        write!(f, "files={files} records={records} dispatched={dispatched} undispatched={undispatched} ")?;
+        write!(f, "truncated_bytes={truncated_bytes} sealed={sealed} sealed_bytes={sealed_bytes} ms={ms}")
+    }
 }
 
 /// Where the walk is.
@@ -117,21 +130,12 @@ impl Recovery<'_> {
         }
         self.write_tails();
         self.queues.truncate_behind(end_offset)?;
+        if let Some(Err(error)) = self.index.map(|index| index.truncate_behind(end_offset)) {
+            log::warn!("index not cut behind the log, keys may be missing in it: {error}");
+        }
         self.queues.settle(self.segments.first().map_or(0, |segment| segment.start));
-        let report = walk.report;
-        log::info!(
-            "recovered: clean={} files={} records={} dispatched={} undispatched={} truncated_bytes={} sealed={} sealed_bytes={} end={end_offset} ms={}",
-            self.clean,
-            report.files,
-            report.records,
-            report.dispatched,
-            report.undispatched,
-            report.truncated_bytes,
-            report.sealed,
-            report.sealed_bytes,
-            started.elapsed().as_millis()
-        );
-        let (last_record, last_store_timestamp) = (walk.last_record, walk.last_store_timestamp);
+        let Walk { mut report, last_record, last_store_timestamp } = walk;
+        report.ms = started.elapsed().as_millis();
         Ok(Recovered { files: self.map(end)?, end: end_offset, last_record, last_store_timestamp, report })
     }
 
@@ -154,15 +158,17 @@ impl Recovery<'_> {
 
     /// The file to begin with: everything before it is known to be whole and dispatched.
     fn start_file(&self) -> Result<usize, StoreError> {
+        let damaged_from = self.queues.damaged_from().unwrap_or(i64::MAX); // a queue has lost units from here on
+        let whole = self.last_file(|start, _| start <= damaged_from)?;
         let dispatched = self.queues.max_physical_offset();
         if self.clean {
-            return self.last_file(|start, _| start <= dispatched);
+            return Ok(whole.min(self.last_file(|start, _| start <= dispatched)?));
         }
         let logics_offset = self.positions.logics_offset;
         let min_timestamp = self.trusted_min_timestamp()?;
         let by_time = self.last_file(|_, store_timestamp| store_timestamp <= min_timestamp)?;
         let by_offset = self.last_file(|start, _| logics_offset > 0 && start <= logics_offset)?;
-        Ok(if logics_offset > 0 { by_time.min(by_offset) } else { by_time })
+        Ok(if logics_offset > 0 { whole.min(by_time).min(by_offset) } else { whole.min(by_time) })
     }
 
     /// The last file whose first record counts and pleases (start of the file, store time); the first file if none does.
@@ -197,7 +203,12 @@ impl Recovery<'_> {
 
     /// Walks from file `first` on to the end of what counts.
     fn walk(&self, first: usize, walk: &mut Walk) -> Result<Place, StoreError> {
-        log::info!("recovering: clean={} first_file={} files={}", self.clean, self.segments[first].path.display(), self.segments.len() - first);
+        log::info!(
+            "recovering: clean={} first_file={} files={}",
+            self.clean,
+            self.segments[first].path.display(),
+            self.segments.len() - first
+        );
         let mut scanner = Scanner::new(&self.segments, self.file_size(), self.config.check_crc_on_recover, first);
         let mut last_line = Instant::now();
         loop {

@@ -182,9 +182,7 @@ pub(super) fn first_store_time(segment: &Segment, file_size: usize, check_crc: b
 ///
 /// # Errors
 /// The system's.
-pub(super) fn find_record(
-    segments: &[Segment], file_size: usize, after: Place, not_before: i64,
-) -> Result<Option<Place>, StoreError> {
+pub(super) fn find_record(segments: &[Segment], file_size: usize, after: Place, not_before: i64) -> Result<Option<Place>, StoreError> {
     let finder = memmem::Finder::new(&[0xDA, 0xA3, 0x20]);
     let mut buffer = vec![0; SEARCH_BATCH];
     for index in after.index..segments.len() {
