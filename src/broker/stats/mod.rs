@@ -270,7 +270,8 @@ impl BrokerStats {
     fn topic_put(&self, topic: &str, now_ms: i64, pick: fn(Value) -> u64) -> Option<Windows> {
         let topic = self.topics.get(topic)?;
         let live = topic.put.sum()?;
-        Some(topic.put_history.lock().windows(&self.broker.lock().ticks, now_ms, live, pick))
+        let broker = self.broker.lock(); // before the history, as in `sample`
+        Some(topic.put_history.lock().windows(&broker.ticks, now_ms, live, pick))
     }
 
     fn of_group(&self, key: &str, read: impl Fn(&GroupStats, &Ticks) -> Option<Windows>) -> Option<Windows> {
