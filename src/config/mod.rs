@@ -2,6 +2,7 @@
 //! [`namesrv`], with all errors at once.
 
 pub mod broker;
+pub mod edit;
 pub mod host;
 pub mod keys;
 pub mod namesrv;

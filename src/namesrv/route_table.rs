@@ -67,6 +67,8 @@ pub struct Registration {
 pub enum Registered {
     /// It stands.
     Accepted {
+        /// The address was not registered before.
+        is_new: bool,
         /// For a slave: its master's address and HA address.
         master: Option<(BrokerAddress, String)>,
         /// Told to the other members, when that is switched on.
@@ -151,13 +153,15 @@ impl RouteTable {
         let name: Arc<str> = registration.broker_name.as_str().into();
         let id = registration.broker_id;
         let known = self.brokers.get(&name);
-        if let Some(member) = known.and_then(|group| group.members.get(&id)) {
+        let known_member = known.and_then(|group| group.members.get(&id));
+        if let Some(member) = known_member {
             let other_address = member.address.text != registration.address.text;
             if other_address && member.version.state_version > registration.version.state_version {
                 return Registered::Outdated;
             }
         }
-        let known_version = known.and_then(|group| group.members.get(&id)).map(|member| member.version);
+        let known_version = known_member.map(|member| member.version);
+        let is_new = known_member.is_none_or(|member| member.address.text != registration.address.text);
         if known_version.is_none() && registration.topics.len() == 1 && registration.full != Some(true) {
             return Registered::Incomplete;
         }
@@ -182,7 +186,7 @@ impl RouteTable {
         let master = if id == MASTER_ID { None } else { group.members.get(&MASTER_ID) };
         let change = min_before.filter(|before| id < *before).and_then(|_| group.min_change(None, Some(&registration.ha_address)));
         self.check_invariants();
-        Registered::Accepted { master: master.map(|master| (master.address.clone(), master.ha_address.clone())), change }
+        Registered::Accepted { is_new, master: master.map(|master| (master.address.clone(), master.ha_address.clone())), change }
     }
 
     /// Removes one registered address (104).
