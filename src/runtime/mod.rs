@@ -3,4 +3,5 @@
 //! Only this module spawns threads.
 
 pub mod clock;
+pub mod port_holder;
 pub mod thread;
