@@ -1,10 +1,18 @@
 //! Frames split and joined; JSON and ROCKETMQ headers both ways.
+//!
+//! A JSON header is read by one pass over its bytes that borrows every text ([`scan`]). Whatever that pass does not expect
+//! (nested unknown members, single quotes, fractions …) goes to the general reader, which is as lenient as Java's.
 
-use super::command::{Command, SerializeType};
-use super::ext::{CustomHeader, HeaderWriter};
+use std::borrow::Cow;
+
+use super::command::{Command, FLAG_RESPONSE, Language, SerializeType, VERSION};
+use super::ext::{CustomHeader, ExtFields, ExtText, HeaderWriter};
+use super::fastjson::{self, Value};
 
 /// Largest frame in bytes, its length word included (`com.rocketmq.remoting.frameMaxLength`).
 pub const MAX_FRAME_LEN: usize = 16 * 1024 * 1024;
+/// Bytes in front of the header: the length word and the header word.
+pub const PREFIX_LEN: usize = 8;
 
 /// Why a frame cannot be read. The connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,8 +52,16 @@ impl std::error::Error for DecodeError {}
 /// # Errors
 /// [`DecodeError::TooLong`] and [`DecodeError::Length`] as soon as the four bytes are there.
 pub fn frame_len(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
-    let _ = bytes;
-    todo!()
+    let Some(word) = bytes.first_chunk::<4>() else { return Ok(None) };
+    let len = i32::from_be_bytes(*word);
+    if len < 4 {
+        return Err(DecodeError::Length(len));
+    }
+    let whole = len as u64 + 4;
+    if whole > MAX_FRAME_LEN as u64 {
+        return Err(DecodeError::TooLong(whole));
+    }
+    Ok(Some(whole as usize))
 }
 
 /// Reads one whole frame, length word included.
@@ -53,9 +69,368 @@ pub fn frame_len(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
 /// # Errors
 /// [`DecodeError`].
 pub fn decode(frame: &[u8]) -> Result<Command<'_>, DecodeError> {
-    let _ = frame;
-    todo!()
+    if frame_len(frame)? != Some(frame.len()) || frame.len() < PREFIX_LEN {
+        return Err(DecodeError::HeaderLength(0, frame.len()));
+    }
+    let header_len = usize::from(frame[5]) << 16 | usize::from(frame[6]) << 8 | usize::from(frame[7]);
+    let rest = &frame[PREFIX_LEN..];
+    if header_len > rest.len() {
+        return Err(DecodeError::HeaderLength(header_len, frame.len()));
+    }
+    let (header, body) = rest.split_at(header_len);
+    let mut command = match frame[4] {
+        0 => decode_json(header)?,
+        1 => decode_binary(header)?,
+        other => return Err(DecodeError::SerializeType(other)),
+    };
+    command.body = body;
+    command.frame = frame;
+    Ok(command)
 }
+
+fn empty_command<'a>(serialize_type: SerializeType) -> Command<'a> {
+    Command {
+        code: 0,
+        language: Language::OTHER,
+        version: 0,
+        opaque: 0,
+        flag: 0,
+        serialize_type,
+        remark: None,
+        ext: ExtFields::default(),
+        body: &[],
+        frame: &[],
+    }
+}
+
+// ---- JSON, read ----
+
+fn decode_json(header: &[u8]) -> Result<Command<'_>, DecodeError> {
+    let text = std::str::from_utf8(header).map_err(|error| DecodeError::Json(error.to_string()))?;
+    match scan(text) {
+        Some(command) => Ok(command),
+        None => general(header),
+    }
+}
+
+/// The quick pass; `None` when it meets something it does not expect.
+fn scan(text: &str) -> Option<Command<'_>> {
+    let mut command = empty_command(SerializeType::Json);
+    let mut scanner = Scanner { text, at: 0 };
+    scanner.object(|scanner, name| {
+        match name {
+            "code" => command.code = scanner.int()?,
+            "flag" => command.flag = scanner.int()?,
+            "opaque" => command.opaque = scanner.int()?,
+            "version" => command.version = scanner.int()?,
+            "language" => {
+                command.language = match scanner.scalar()? {
+                    Some(ExtText::Plain(text)) => language(text),
+                    _ => Language::OTHER,
+                }
+            }
+            "remark" => {
+                command.remark = match scanner.scalar()? {
+                    Some(text) => Some(text.to_cow()).filter(|text| !text.is_empty()),
+                    None => None,
+                }
+            }
+            "extFields" => {
+                if scanner.null() {
+                    return Some(());
+                }
+                let ext = &mut command.ext;
+                scanner.object(|scanner, name| {
+                    if let Some(value) = scanner.scalar()? {
+                        ext.push(ExtText::Plain(name), value);
+                    }
+                    Some(())
+                })?;
+            }
+            _ => {
+                scanner.scalar()?;
+            }
+        }
+        Some(())
+    })?;
+    scanner.blank();
+    (scanner.at == text.len()).then_some(command)
+}
+
+/// A language given by name or ordinal.
+fn language(text: &str) -> Language {
+    match text.parse::<u8>() {
+        Ok(ordinal) => Language(ordinal),
+        Err(_) => Language::from_name(text),
+    }
+}
+
+struct Scanner<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Scanner<'a> {
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn blank(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn eat(&mut self, byte: u8) -> Option<()> {
+        self.blank();
+        (self.peek()? == byte).then(|| self.at += 1)
+    }
+
+    /// Reads an object; `member` is called behind each colon.
+    fn object(&mut self, mut member: impl FnMut(&mut Self, &'a str) -> Option<()>) -> Option<()> {
+        self.eat(b'{')?;
+        self.blank();
+        if self.peek()? == b'}' {
+            self.at += 1;
+            return Some(());
+        }
+        loop {
+            self.blank();
+            let ExtText::Plain(name) = self.string()? else { return None };
+            self.eat(b':')?;
+            member(self, name)?;
+            self.blank();
+            match self.peek()? {
+                b',' => self.at += 1,
+                b'}' => {
+                    self.at += 1;
+                    return Some(());
+                }
+                _ => return None,
+            }
+        }
+    }
+
+    fn null(&mut self) -> bool {
+        self.blank();
+        let is_null = self.text[self.at..].starts_with("null");
+        if is_null {
+            self.at += 4;
+        }
+        is_null
+    }
+
+    /// A string, number or boolean; `Some(None)` for null; `None` for anything else.
+    fn scalar(&mut self) -> Option<Option<ExtText<'a>>> {
+        self.blank();
+        match self.peek()? {
+            b'"' => self.string().map(Some),
+            b'-' | b'0'..=b'9' => Some(Some(ExtText::Plain(self.number()))),
+            b'n' => self.null().then_some(None),
+            b't' => self.word("true"),
+            b'f' => self.word("false"),
+            _ => None,
+        }
+    }
+
+    fn word(&mut self, word: &'static str) -> Option<Option<ExtText<'a>>> {
+        self.text[self.at..].starts_with(word).then(|| {
+            self.at += word.len();
+            Some(ExtText::Plain(word))
+        })
+    }
+
+    fn number(&mut self) -> &'a str {
+        let start = self.at;
+        while matches!(self.peek(), Some(b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')) {
+            self.at += 1;
+        }
+        &self.text[start..self.at]
+    }
+
+    fn int(&mut self) -> Option<i32> {
+        match self.scalar()? {
+            Some(ExtText::Plain(text)) => text.parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// A quoted string; escapes are checked here and stay where they are.
+    fn string(&mut self) -> Option<ExtText<'a>> {
+        if self.peek()? != b'"' {
+            return None;
+        }
+        let bytes = self.text.as_bytes();
+        let start = self.at + 1;
+        let mut at = start;
+        let mut escaped = false;
+        loop {
+            at += memchr::memchr2(b'"', b'\\', &bytes[at..])?;
+            if bytes[at] == b'"' {
+                break;
+            }
+            escaped = true;
+            at += match bytes.get(at + 1)? {
+                b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => 2,
+                b'u' if bytes.get(at + 2..at + 6)?.iter().all(u8::is_ascii_hexdigit) => 6,
+                _ => return None,
+            };
+        }
+        self.at = at + 1;
+        let text = &self.text[start..at];
+        Some(if escaped { ExtText::Escaped(text) } else { ExtText::Plain(text) })
+    }
+}
+
+/// The general reader: everything Java accepts.
+fn general(header: &[u8]) -> Result<Command<'_>, DecodeError> {
+    let value = fastjson::parse(header).map_err(DecodeError::Json)?;
+    if !matches!(value, Value::Object(_)) {
+        return Err(DecodeError::Json("the header is no object".to_owned()));
+    }
+    let int = |name: &str| value.get(name).and_then(Value::as_i64).map_or(0, |number| number as i32);
+    let mut command = empty_command(SerializeType::Json);
+    command.code = int("code");
+    command.flag = int("flag");
+    command.opaque = int("opaque");
+    command.version = int("version");
+    command.language = value.get("language").and_then(Value::as_text).map_or(Language::OTHER, |text| language(&text));
+    command.remark = value.get("remark").and_then(Value::as_text).filter(|text| !text.is_empty()).map(|text| Cow::Owned(text.into_owned()));
+    for (name, field) in value.get("extFields").map_or(&[][..], Value::members) {
+        if let (Some(name), Some(text)) = (name.as_text(), scalar_text(field)) {
+            command.ext.push(ExtText::Owned(name.into_owned()), ExtText::Owned(text));
+        }
+    }
+    Ok(command)
+}
+
+/// Text of a field: a nested value keeps its JSON form, as in a map of strings that fastjson fills.
+fn scalar_text(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::Array(_) | Value::Object(_) => Some(value.to_standard().to_string()),
+        other => other.as_text().map(Cow::into_owned),
+    }
+}
+
+/// Appends the unescaped form of well-formed JSON string content.
+pub(super) fn unescape_into(raw: &str, out: &mut String) {
+    let bytes = raw.as_bytes();
+    let mut at = 0;
+    while let Some(distance) = memchr::memchr(b'\\', &bytes[at..]) {
+        out.push_str(&raw[at..at + distance]);
+        at += distance;
+        let (character, len) = unescape_one(&bytes[at..]);
+        out.push(character);
+        at += len;
+    }
+    out.push_str(&raw[at..]);
+}
+
+/// The character that an escape at the start of `bytes` stands for, and the escape's length. A lone surrogate becomes U+FFFD.
+fn unescape_one(bytes: &[u8]) -> (char, usize) {
+    let simple = match bytes.get(1) {
+        Some(b'b') => '\u{8}',
+        Some(b'f') => '\u{c}',
+        Some(b'n') => '\n',
+        Some(b'r') => '\r',
+        Some(b't') => '\t',
+        Some(b'u') => return unescape_unicode(bytes),
+        Some(other) => char::from(*other),
+        None => return (char::REPLACEMENT_CHARACTER, 1),
+    };
+    (simple, 2)
+}
+
+fn unescape_unicode(bytes: &[u8]) -> (char, usize) {
+    let unit = |at: usize| {
+        let digits = bytes.get(at..at + 4)?;
+        u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+    };
+    let Some(first) = unit(2) else { return (char::REPLACEMENT_CHARACTER, bytes.len().min(6)) };
+    if let Some(character) = char::from_u32(u32::from(first)) {
+        return (character, 6);
+    }
+    let second = if bytes.get(6..8) == Some(b"\\u") { unit(8) } else { None };
+    match second.map(|second| char::decode_utf16([first, second]).next()) {
+        Some(Some(Ok(character))) => (character, 12),
+        _ => (char::REPLACEMENT_CHARACTER, 6),
+    }
+}
+
+// ---- ROCKETMQ, read ----
+
+fn decode_binary(header: &[u8]) -> Result<Command<'_>, DecodeError> {
+    let mut reader = BinaryReader { bytes: header };
+    let mut command = empty_command(SerializeType::Rocketmq);
+    command.code = i32::from(i16::from_be_bytes(reader.array("code")?));
+    command.language = Language(u8::from_be_bytes(reader.array("language")?));
+    command.version = i32::from(i16::from_be_bytes(reader.array("version")?));
+    command.opaque = i32::from_be_bytes(reader.array("opaque")?);
+    command.flag = i32::from_be_bytes(reader.array("flag")?);
+    let remark = reader.text32("remark")?;
+    command.remark = (!remark.is_empty()).then_some(remark);
+    let ext_len = i32::from_be_bytes(reader.array("ext length")?);
+    let mut ext = BinaryReader { bytes: reader.take(ext_len, "ext fields")? };
+    while !ext.bytes.is_empty() {
+        let name_len = i32::from(i16::from_be_bytes(ext.array("field name length")?));
+        let name = lossy(ext.take(name_len, "field name")?);
+        let value = ext.text32("field value")?;
+        if !value.is_empty() {
+            command.ext.push(name.into(), value.into());
+        }
+    }
+    if !command.is_response() {
+        command.code = unwrap_code(command.code);
+    }
+    Ok(command)
+}
+
+/// Codes above 32 767 do not fit the binary header's 16 bits; what arrives wrapped is meant unwrapped.
+fn unwrap_code(code: i32) -> i32 {
+    const FIRST_WRAPPED: i32 = super::code::request::POP_MESSAGE - 3 * 65_536; // 3442
+    const LAST_WRAPPED: i32 = super::code::request::BATCH_ACK_MESSAGE - 3 * 65_536; // 3543
+    if (FIRST_WRAPPED..=LAST_WRAPPED).contains(&code) { code + 3 * 65_536 } else { code }
+}
+
+struct BinaryReader<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> BinaryReader<'a> {
+    fn take(&mut self, len: i32, what: &'static str) -> Result<&'a [u8], DecodeError> {
+        let len = usize::try_from(len).map_err(|_| DecodeError::Binary(what))?;
+        let (taken, rest) = self.bytes.split_at_checked(len).ok_or(DecodeError::Binary(what))?;
+        self.bytes = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], DecodeError> {
+        let (taken, rest) = self.bytes.split_first_chunk::<N>().ok_or(DecodeError::Binary(what))?;
+        self.bytes = rest;
+        Ok(*taken)
+    }
+
+    fn text32(&mut self, what: &'static str) -> Result<Cow<'a, str>, DecodeError> {
+        let len = i32::from_be_bytes(self.array(what)?);
+        self.take(len, what).map(lossy)
+    }
+}
+
+fn lossy(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
+
+impl<'a> From<Cow<'a, str>> for ExtText<'a> {
+    fn from(text: Cow<'a, str>) -> Self {
+        match text {
+            Cow::Borrowed(text) => Self::Plain(text),
+            Cow::Owned(text) => Self::Owned(text),
+        }
+    }
+}
+
+// ---- write ----
 
 /// What stands in a frame's head besides its fields.
 #[derive(Clone, Copy, Debug)]
@@ -72,20 +447,115 @@ pub struct Head<'a> {
     pub serialize_type: SerializeType,
 }
 
-/// Appends length word, header word and header of a frame whose body of `body_len` bytes follows.
-pub fn encode_head(out: &mut Vec<u8>, head: &Head<'_>, header: &(impl CustomHeader + ?Sized), body_len: usize) {
-    let _ = (out, head, header, body_len);
-    todo!()
+impl Head<'_> {
+    /// Servers answer as JAVA, which every client's enumeration knows; our own requests say what we are.
+    fn language(&self) -> Language {
+        if self.flag & FLAG_RESPONSE != 0 { Language::JAVA } else { Language::RUST }
+    }
 }
 
-/// Appends the unescaped form of well-formed JSON string content.
-pub(super) fn unescape_into(raw: &str, out: &mut String) {
-    let _ = (raw, out);
-    todo!()
+/// Appends length word, header word and header of a frame whose body of `body_len` bytes follows.
+pub fn encode_head(out: &mut Vec<u8>, head: &Head<'_>, header: &(impl CustomHeader + ?Sized), body_len: usize) {
+    let start = out.len();
+    out.extend_from_slice(&[0; PREFIX_LEN]);
+    match head.serialize_type {
+        SerializeType::Json => encode_json(out, head, header),
+        SerializeType::Rocketmq => encode_binary(out, head, header),
+    }
+    let header_len = out.len() - start - PREFIX_LEN;
+    let total = header_len + 4 + body_len;
+    out[start..start + 4].copy_from_slice(&(total as u32).to_be_bytes());
+    let kind = u32::from(head.serialize_type == SerializeType::Rocketmq) << 24;
+    out[start + 4..start + 8].copy_from_slice(&(kind | header_len as u32).to_be_bytes());
+}
+
+fn encode_json(out: &mut Vec<u8>, head: &Head<'_>, header: &(impl CustomHeader + ?Sized)) {
+    let mut digits = itoa::Buffer::new();
+    out.extend_from_slice(b"{\"code\":");
+    out.extend_from_slice(digits.format(head.code).as_bytes());
+    let mut writer = HeaderWriter { out, serialize_type: SerializeType::Json, count: 0 };
+    header.write(&mut writer);
+    if writer.count > 0 {
+        out.push(b'}');
+    }
+    out.extend_from_slice(b",\"flag\":");
+    out.extend_from_slice(digits.format(head.flag).as_bytes());
+    out.extend_from_slice(b",\"language\":\"");
+    out.extend_from_slice(head.language().name().as_bytes());
+    out.extend_from_slice(b"\",\"opaque\":");
+    out.extend_from_slice(digits.format(head.opaque).as_bytes());
+    if let Some(remark) = head.remark {
+        out.extend_from_slice(b",\"remark\":");
+        quote(out, remark);
+    }
+    out.extend_from_slice(b",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":");
+    out.extend_from_slice(digits.format(VERSION).as_bytes());
+    out.push(b'}');
+}
+
+fn encode_binary(out: &mut Vec<u8>, head: &Head<'_>, header: &(impl CustomHeader + ?Sized)) {
+    out.extend_from_slice(&(head.code as i16).to_be_bytes());
+    out.push(head.language().0);
+    out.extend_from_slice(&(VERSION as i16).to_be_bytes());
+    out.extend_from_slice(&head.opaque.to_be_bytes());
+    out.extend_from_slice(&head.flag.to_be_bytes());
+    let remark = head.remark.unwrap_or("");
+    out.extend_from_slice(&(remark.len() as u32).to_be_bytes());
+    out.extend_from_slice(remark.as_bytes());
+    let at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    header.write(&mut HeaderWriter { out, serialize_type: SerializeType::Rocketmq, count: 0 });
+    let ext_len = (out.len() - at - 4) as u32;
+    out[at..at + 4].copy_from_slice(&ext_len.to_be_bytes());
 }
 
 /// Writes one field in the frame's encoding.
 pub(super) fn write_field(writer: &mut HeaderWriter<'_>, name: &str, value: &str) {
-    let _ = (writer, name, value);
-    todo!()
+    match writer.serialize_type {
+        SerializeType::Json => {
+            writer.out.extend_from_slice(if writer.count == 0 { b",\"extFields\":{" } else { b"," });
+            quote(writer.out, name);
+            writer.out.push(b':');
+            quote(writer.out, value);
+        }
+        SerializeType::Rocketmq => {
+            writer.out.extend_from_slice(&(name.len() as i16).to_be_bytes());
+            writer.out.extend_from_slice(name.as_bytes());
+            writer.out.extend_from_slice(&(value.len() as i32).to_be_bytes());
+            writer.out.extend_from_slice(value.as_bytes());
+        }
+    }
+    writer.count += 1;
 }
+
+/// Appends a quoted JSON string.
+fn quote(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    let bytes = text.as_bytes();
+    let mut plain = 0;
+    for (at, byte) in bytes.iter().enumerate() {
+        if *byte >= 0x20 && *byte != b'"' && *byte != b'\\' {
+            continue;
+        }
+        out.extend_from_slice(&bytes[plain..at]);
+        plain = at + 1;
+        match byte {
+            b'"' => out.extend_from_slice(b"\\\""),
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            control => {
+                const HEX: &[u8; 16] = b"0123456789abcdef";
+                out.extend_from_slice(b"\\u00");
+                out.push(HEX[usize::from(control >> 4)]);
+                out.push(HEX[usize::from(control & 15)]);
+            }
+        }
+    }
+    out.extend_from_slice(&bytes[plain..]);
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests;

@@ -29,6 +29,30 @@ impl<'a> ExtText<'a> {
         }
     }
 
+    /// The text for as long as the frame lives; allocates unless it is plain.
+    pub fn to_cow(&self) -> Cow<'a, str> {
+        match self {
+            Self::Plain(text) => Cow::Borrowed(text),
+            other => Cow::Owned(other.text().into_owned()),
+        }
+    }
+
+    /// The text when it lies plainly in the frame.
+    pub fn as_plain(&self) -> Option<&'a str> {
+        match self {
+            Self::Plain(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The text that the general reader unescaped.
+    pub fn as_owned(&self) -> Option<&str> {
+        match self {
+            Self::Owned(text) => Some(text),
+            _ => None,
+        }
+    }
+
     /// Appends the text, unescaped, without another allocation.
     pub fn append_to(&self, out: &mut String) {
         match self {

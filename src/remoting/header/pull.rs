@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::remoting::command::Command;
-use crate::remoting::ext::{CustomHeader, FieldError, HeaderWriter};
+use crate::remoting::ext::{CustomHeader, ExtText, FieldError, HeaderWriter};
 
 /// Header of 11 and 361.
 #[derive(Clone, Debug, Default)]
@@ -44,15 +44,60 @@ impl<'a> PullMessageRequest<'a> {
     /// # Errors
     /// consumerGroup, topic, queueId, queueOffset, maxMsgNums or sysFlag is missing or malformed.
     pub fn decode(command: &Command<'a>) -> Result<Self, FieldError> {
-        let _ = command;
-        todo!()
+        let mut header = Self::default();
+        let mut seen = 0u32;
+        for (name, value) in command.ext.iter() {
+            let Some(name) = name.as_plain().or_else(|| name.as_owned()) else { continue };
+            match name {
+                "consumerGroup" => (header.consumer_group, seen) = (value.to_cow(), seen | 1),
+                "topic" => (header.topic, seen) = (value.to_cow(), seen | 2),
+                "queueId" => (header.queue_id, seen) = (int("queueId", value)?, seen | 4),
+                "queueOffset" => (header.queue_offset, seen) = (int("queueOffset", value)?, seen | 8),
+                "maxMsgNums" => (header.max_msg_nums, seen) = (int("maxMsgNums", value)?, seen | 16),
+                "sysFlag" => (header.sys_flag, seen) = (int("sysFlag", value)?, seen | 32),
+                "commitOffset" => header.commit_offset = int("commitOffset", value)?,
+                "suspendTimeoutMillis" => header.suspend_timeout_millis = int("suspendTimeoutMillis", value)?,
+                "subscription" => header.subscription = Some(value.to_cow()),
+                "subVersion" => header.sub_version = int("subVersion", value)?,
+                "expressionType" => header.expression_type = Some(value.to_cow()),
+                "maxMsgBytes" => header.max_msg_bytes = Some(int("maxMsgBytes", value)?),
+                "requestSource" => header.request_source = Some(int("requestSource", value)?),
+                "proxyFrowardClientId" => header.proxy_forward_client_id = Some(value.to_cow()),
+                _ => {}
+            }
+        }
+        match NEEDED.iter().enumerate().find(|(at, _)| seen & (1 << at) == 0) {
+            Some((_, name)) => Err(FieldError::Missing(name)),
+            None => Ok(header),
+        }
     }
 }
 
+/// Fields without which a pull means nothing, in the order of their bits.
+const NEEDED: [&str; 6] = ["consumerGroup", "topic", "queueId", "queueOffset", "maxMsgNums", "sysFlag"];
+
+fn int<T: std::str::FromStr>(name: &'static str, value: &ExtText<'_>) -> Result<T, FieldError> {
+    let text = value.text();
+    text.trim().parse().map_err(|_| FieldError::Malformed(name, text.into_owned(), "an integer"))
+}
+
+/// What clients send.
 impl CustomHeader for PullMessageRequest<'_> {
     fn write(&self, out: &mut HeaderWriter<'_>) {
-        let _ = out;
-        todo!()
+        out.text("consumerGroup", &self.consumer_group);
+        out.text("topic", &self.topic);
+        out.int("queueId", self.queue_id.into());
+        out.int("queueOffset", self.queue_offset);
+        out.int("maxMsgNums", self.max_msg_nums.into());
+        out.int("sysFlag", self.sys_flag.into());
+        out.int("commitOffset", self.commit_offset);
+        out.int("suspendTimeoutMillis", self.suspend_timeout_millis);
+        out.option_text("subscription", self.subscription.as_deref());
+        out.int("subVersion", self.sub_version);
+        out.option_text("expressionType", self.expression_type.as_deref());
+        if let Some(bytes) = self.max_msg_bytes {
+            out.int("maxMsgBytes", bytes.into());
+        }
     }
 }
 
@@ -107,5 +152,40 @@ impl PullMessageResponse {
             group_sys_flag: ext.i32("groupSysFlag")?,
             forbidden_type: ext.i32("forbiddenType")?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remoting::codec;
+    use crate::remoting::command::SerializeType;
+
+    #[test]
+    fn round_trip_and_needed_fields() {
+        let header = PullMessageRequest {
+            consumer_group: "G".into(),
+            topic: "T".into(),
+            queue_id: 1,
+            queue_offset: 2,
+            max_msg_nums: 32,
+            sys_flag: 6,
+            commit_offset: 3,
+            suspend_timeout_millis: 15_000,
+            subscription: Some("a || b".into()),
+            sub_version: 9,
+            expression_type: Some("TAG".into()),
+            ..PullMessageRequest::default()
+        };
+        let mut out = Vec::new();
+        let head = codec::Head { code: 11, flag: 0, opaque: 1, remark: None, serialize_type: SerializeType::Rocketmq };
+        codec::encode_head(&mut out, &head, &header, 0);
+        let command = codec::decode(&out).unwrap();
+        let read = PullMessageRequest::decode(&command).unwrap();
+        assert_eq!(format!("{read:?}"), format!("{header:?}"));
+
+        let mut out = Vec::new();
+        codec::encode_head(&mut out, &head, &[("consumerGroup", "G"), ("topic", "T"), ("queueId", "0"), ("queueOffset", "0")], 0);
+        assert_eq!(PullMessageRequest::decode(&codec::decode(&out).unwrap()).unwrap_err(), FieldError::Missing("maxMsgNums"));
     }
 }

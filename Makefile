@@ -1,0 +1,34 @@
+# Everything a person or CI does with Petrel. `make help` lists the targets.
+
+CARGO ?= cargo
+PETREL := target/release/petrel
+ARGS ?=
+
+.PHONY: help run test check interop bench sim release clean
+
+help:           ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+run:            ## name server and broker in one process (ARGS="--ephemeral …" for options)
+	$(CARGO) run --release --quiet -- server $(ARGS)
+
+test:           ## all tests, the crash test included
+	$(CARGO) test --quiet
+
+check:          ## format, lints, documentation
+	$(CARGO) fmt --check
+	$(CARGO) clippy --all-targets --quiet -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --quiet
+
+interop: release ## official Java, Go, Python and JavaScript clients against a fresh server
+	tests/interop/run --petrel $(PETREL) $(ARGS)
+
+bench: release  ## parts, then the whole beside the null broker
+	$(CARGO) bench --quiet
+	$(PETREL) bench suite $(ARGS)
+
+release:        ## the executable, target/release/petrel
+	$(CARGO) build --release --quiet
+
+clean:          ## removes what was built
+	$(CARGO) clean
