@@ -4,9 +4,11 @@ use std::borrow::Cow;
 use std::io::Write as _;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use crate::common::message::Message;
 use crate::common::{properties, sysflag, topic};
+use crate::remoting::command::Body;
 
 use super::error::ClientError;
 
@@ -26,6 +28,13 @@ pub(super) struct Outgoing {
     /// Unique id; for a batch those of its messages, joined by commas.
     pub message_id: String,
     pub batch: bool,
+}
+
+impl Outgoing {
+    /// The body for one attempt; the bytes are shared by all attempts.
+    pub(super) fn body_once(&self) -> Body {
+        Body::Shared(SmallVec::from_iter([self.body.clone()]))
+    }
 }
 
 /// Limits and switches of a producer that concern the form of a message.
