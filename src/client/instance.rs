@@ -405,6 +405,7 @@ impl Instance {
             match self.refresh_route(&topic) {
                 Ok(true) => {
                     log::info!("route changed: topic={topic}");
+                    self.beat_soon(); // a new broker must learn of us
                     let members: Vec<Arc<dyn GroupMember>> = self.groups.consumers.lock().values().cloned().collect();
                     members.iter().for_each(|member| member.members_changed());
                 }

@@ -15,7 +15,7 @@ use crate::common::{properties, topic};
 use crate::net::connection::InvokeError;
 use crate::remoting::body::queue::MessageQueue;
 use crate::remoting::code::{request, response};
-use crate::remoting::command::{Body, OwnedCommand};
+use crate::remoting::command::OwnedCommand;
 use crate::remoting::ext::ExtText;
 use crate::remoting::header::send::{SendMessageRequest, SendMessageResponse};
 
