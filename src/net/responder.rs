@@ -1,21 +1,47 @@
 //! The duty to answer one request.
 
-use crate::remoting::command::{Body, Command};
+use crate::remoting::code::response;
+use crate::remoting::codec::Head;
+use crate::remoting::command::{Body, Command, FLAG_RESPONSE, SerializeType};
 use crate::remoting::ext::CustomHeader;
 
-use super::connection::Connection;
+use super::connection::{self, Connection};
 
 /// Answers one request exactly once, from any thread. Dropping it answers SYSTEM_ERROR (1, `not set any response code`),
 /// unless the request was one-way.
 pub struct Responder {
     connection: Connection,
+    opaque: i32,
+    serialize_type: SerializeType,
+    oneway: bool,
+    sink: Sink,
+}
+
+enum Sink {
+    Connection,
+    Detached(Box<dyn FnOnce(Vec<u8>) + Send>),
+    /// Answered, or handed on.
+    Done,
 }
 
 impl Responder {
-    /// A responder whose answer is handed to `sink` as an encoded frame: in-process transports and tests.
+    /// A responder whose answer is handed to `sink` as an encoded frame: in-process transports and tests. A one-way request's
+    /// sink is dropped without a call.
     pub fn detached(request: &Command<'_>, connection: Connection, sink: Box<dyn FnOnce(Vec<u8>) + Send>) -> Self {
-        let _ = (request, sink);
-        Self { connection }
+        let mut responder = Self::new(request, connection);
+        responder.sink = Sink::Detached(sink);
+        responder
+    }
+
+    /// A responder that answers over the connection the request came by.
+    pub(super) fn new(request: &Command<'_>, connection: Connection) -> Self {
+        Self {
+            connection,
+            opaque: request.opaque,
+            serialize_type: request.serialize_type,
+            oneway: request.is_oneway(),
+            sink: Sink::Connection,
+        }
     }
 
     /// The connection the request came by.
@@ -25,13 +51,12 @@ impl Responder {
 
     /// Whether nobody waits for the answer.
     pub fn is_oneway(&self) -> bool {
-        todo!()
+        self.oneway
     }
 
     /// Answers.
-    pub fn reply(self, code: i32, remark: Option<&str>, header: &(impl CustomHeader + ?Sized), body: Body) {
-        let _ = (code, remark, header, body);
-        todo!()
+    pub fn reply(mut self, code: i32, remark: Option<&str>, header: &(impl CustomHeader + ?Sized), body: Body) {
+        self.send(code, remark, header, body);
     }
 
     /// Answers with a code and a text.
@@ -41,18 +66,49 @@ impl Responder {
 
     /// Answers code 0 without header and body.
     pub fn ok(self) {
-        self.reply(0, None, &(), Body::Empty);
+        self.reply(response::SUCCESS, None, &(), Body::Empty);
     }
 
     /// Hands the request to a work thread (its lane of kind [`super::service::LaneKind::Work`] handles it from the start):
     /// for a request that turns out to be slow. A full work queue answers SYSTEM_BUSY. On a work thread, or when detached, do not call this.
     pub fn defer(self, request: &Command<'_>) {
-        let _ = request;
-        todo!()
+        match self.connection.home().and_then(|home| home.pool.clone()) {
+            Some(pool) => pool.submit(request, self),
+            None => self.error(response::SYSTEM_ERROR, "no work thread serves this connection"),
+        }
     }
 
     /// Gives no answer at all, where the protocol says so.
-    pub fn silent(self) {
-        todo!()
+    pub fn silent(mut self) {
+        self.sink = Sink::Done;
+    }
+
+    fn send(&mut self, code: i32, remark: Option<&str>, header: &(impl CustomHeader + ?Sized), body: Body) {
+        let sink = std::mem::replace(&mut self.sink, Sink::Done);
+        if self.oneway {
+            return;
+        }
+        let head = Head { code, flag: FLAG_RESPONSE, opaque: self.opaque, remark, serialize_type: self.serialize_type };
+        match sink {
+            Sink::Connection => {
+                self.connection.push(&head, header, body);
+            }
+            Sink::Detached(sink) => sink(connection::encode(&head, header, body)),
+            Sink::Done => {}
+        }
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        if !matches!(self.sink, Sink::Done) {
+            self.send(response::SYSTEM_ERROR, Some("not set any response code"), &(), Body::Empty);
+        }
+    }
+}
+
+impl std::fmt::Debug for Responder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Responder").field("connection", &self.connection.id().0).field("opaque", &self.opaque).finish_non_exhaustive()
     }
 }
