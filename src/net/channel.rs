@@ -214,7 +214,7 @@ impl Channel {
 
     /// Takes up a connection whose peer has caught up with its answers.
     pub(super) fn relieve(&mut self, slot: usize, shared: &Shared, dispatch: &mut impl Dispatch, now_ms: u64) -> Verdict {
-        if !self.paused || self.finishing.is_some() || !self.connection.is_relieved(shared.write_high_water) {
+        if !self.paused || !self.connection.is_open() || !self.connection.is_relieved(shared.write_high_water) {
             return Verdict::Wait;
         }
         self.paused = false;
