@@ -106,7 +106,10 @@ fn batches() {
     broker.send(&send).expect(0);
     let messages = broker.consume("T", 2, 6);
     assert_eq!(bodies(&messages), ["one", "two", "", "one", "two", ""]);
-    assert_eq!(messages.iter().map(|message| message.physical_offset).take(3).collect::<Vec<_>>(), ids.iter().map(|id| id.1).collect::<Vec<_>>());
+    assert_eq!(
+        messages.iter().map(|message| message.physical_offset).take(3).collect::<Vec<_>>(),
+        ids.iter().map(|id| id.1).collect::<Vec<_>>()
+    );
     assert_eq!(messages[0].message.properties["UNIQ_KEY"], "U1");
     assert_eq!(messages[1].message.properties["UNIQ_KEY"].len(), 32);
     assert_eq!((messages[2].message.properties["K"].as_str(), messages[2].message.flag), ("v", 5));
@@ -161,8 +164,10 @@ fn bad_sends_get_their_code_and_the_numbers() {
 fn the_properties_limit_counts_what_is_stored() {
     let broker = TestBroker::start();
     broker.send(&Send::new("T", "x").property("UNIQ_KEY", "U")).expect(0);
-    let additions: usize =
-        [("MSG_REGION", "DefaultRegion"), ("TRACE_ON", "true"), ("CLUSTER", "DefaultCluster")].iter().map(|(k, v)| k.len() + v.len() + 2).sum();
+    let additions: usize = [("MSG_REGION", "DefaultRegion"), ("TRACE_ON", "true"), ("CLUSTER", "DefaultCluster")]
+        .iter()
+        .map(|(k, v)| k.len() + v.len() + 2)
+        .sum();
     let room = 32_767 - additions - "UNIQ_KEY\u{1}U\u{2}K\u{1}\u{2}".len();
     broker.send(&Send::new("T", "fits").property("UNIQ_KEY", "U").property("K", "v".repeat(room))).expect(0);
     let too_long = Send::new("T", "x").property("UNIQ_KEY", "U").property("K", "v".repeat(room + 1));
@@ -383,7 +388,8 @@ fn offsets_of_queues_and_groups() {
     assert_eq!(broker.call(31, &queue, Body::Empty).expect(0).number("offset"), 0);
     assert!(broker.call(32, &queue, Body::Empty).expect(0).number("timestamp") > 1_700_000_000_000);
     assert_eq!(broker.call(32, &[("topic", "T"), ("queueId", "3")], Body::Empty).expect(0).number("timestamp"), -1);
-    let search = |time: &str| broker.call(29, &[("topic", "T"), ("queueId", "0"), ("timestamp", time)], Body::Empty).expect(0).number("offset");
+    let search =
+        |time: &str| broker.call(29, &[("topic", "T"), ("queueId", "0"), ("timestamp", time)], Body::Empty).expect(0).number("offset");
     assert_eq!((search("0"), search("99999999999999")), (0, 3));
     let of_group = |group: &str, more: &[(&str, &str)]| {
         let mut fields = vec![("consumerGroup", group), ("topic", "T"), ("queueId", "0")];

@@ -168,7 +168,9 @@ impl DelayLevels {
         match durable.recv_timeout(deadline) {
             Ok(Durability::Durable) => {}
             Ok(other) => log::warn!("delayed messages may be delivered again after the next start: {other:?}"),
-            Err(_) => log::warn!("delayed messages may be delivered again after the next start: flush took over {} ms", deadline.as_millis()),
+            Err(_) => {
+                log::warn!("delayed messages may be delivered again after the next start: flush took over {} ms", deadline.as_millis())
+            }
         }
     }
 

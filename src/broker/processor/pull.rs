@@ -132,8 +132,11 @@ impl Pull<'_> {
         let config = &context.config;
         let group = &*self.header.consumer_group;
         if config.broker_permission & PERM_READ == 0 {
-            let text =
-                format!("the broker[{}] pulling message is forbidden: brokerPermission={}", context.store_host.ip(), config.broker_permission);
+            let text = format!(
+                "the broker[{}] pulling message is forbidden: brokerPermission={}",
+                context.store_host.ip(),
+                config.broker_permission
+            );
             return Err(Refusal::forbidden(1, text));
         }
         if self.lite && !config.lite_pull_enable {
