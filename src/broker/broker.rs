@@ -26,7 +26,7 @@ use super::config_file::MetadataWriter;
 use super::context::BrokerContext;
 use super::delay::DelayLevels;
 use super::group::GroupTable;
-use super::hold::Hold;
+use super::hold::{HeldPull, Hold};
 use super::lock::QueueLocks;
 use super::offset::OffsetTable;
 use super::out_api::{Registered, Registration};
@@ -178,9 +178,9 @@ impl Opened {
         let thread = |why| StartError::of("thread not started", why);
         let tag = &self.config.store.tag;
         let weak = Arc::downgrade(&context);
-        let execute = move |held| {
+        let execute = move |held: Box<HeldPull>| {
             if let Some(context) = weak.upgrade() {
-                pull::execute_held(&context, held);
+                pull::execute_held(&context, *held);
             }
         };
         context.hold.start(tag, self.clock.clone(), execute).map_err(thread)?;

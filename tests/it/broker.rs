@@ -452,3 +452,63 @@ fn a_second_broker_on_the_same_folder_is_refused() {
     assert!(error.to_string().contains("in use"), "{error}");
     broker.send(&Send::new("T", "x")).expect(0);
 }
+
+#[test]
+fn what_was_answered_before_a_stop_is_there_after_it() {
+    for mode in [FlushDiskType::Sync, FlushDiskType::Async] {
+        let mut broker = TestBroker::with(|config| config.store.flush_disk_type = mode);
+        broker.send(&Send::new("T", "start")).expect(0);
+        let (sender, outcomes) = crossbeam::channel::unbounded();
+        for n in 0..2_000 {
+            let sender = sender.clone();
+            let done = Box::new(move |result: Result<_, _>| {
+                let stored = result.is_ok_and(|command| Answer { command }.code() == 0);
+                sender.send((n, stored)).unwrap();
+            });
+            let send = Send::new("T", n.to_string());
+            broker.client.invoke_async(&broker.address(), send.code, &send.header(), send.body.clone().into(), PATIENCE, done);
+            if n == 1_000 {
+                outcomes.recv_timeout(PATIENCE).unwrap(); // it is under way
+            }
+        }
+        broker.restart();
+        let mut stored: Vec<String> = (1..2_000).map(|_| outcomes.recv_timeout(PATIENCE).unwrap()).filter(|o| o.1).map(|o| o.0.to_string()).collect();
+        stored.push("start".to_owned());
+        let end = broker.max_offset("T", 0);
+        let there = bodies(&broker.consume("T", 0, usize::try_from(end).unwrap()));
+        for body in stored {
+            assert!(there.contains(&body), "{body} was answered and is gone ({mode:?})");
+        }
+    }
+}
+
+#[test]
+fn ipv6_clients_and_names() {
+    let Ok(_) = std::net::TcpListener::bind("[::1]:0") else { return }; // no IPv6 here
+    let broker = TestBroker::with(|config| config.bind_address = "::1".parse().unwrap());
+    let answer = broker.send(&Send::new("T", "x")).expect(0);
+    assert_eq!(answer.field("msgId").len(), 56);
+    let message = broker.consume("T", 0, 1).remove(0);
+    assert!(message.store_host.is_ipv6() && message.born_host.is_ipv6());
+    assert_eq!(message.offset_message_id(), answer.field("msgId"));
+}
+
+#[test]
+fn a_consume_queue_is_shown() {
+    let broker = TestBroker::start();
+    let sent = broker.send(&Send::new("T", "x").property("TAGS", "TagA")).expect(0);
+    broker.send(&Send::new("T", "y")).expect(0);
+    broker.await_max_offset("T", 0, 2);
+    let show = |queue: &str, index: &str| {
+        broker.call(321, &[("topic", "T"), ("queueId", queue), ("index", index), ("count", "10"), ("consumerGroup", "G")], Body::Empty)
+    };
+    let answer = show("0", "0").expect(0);
+    let body: serde_json::Value = serde_json::from_slice(answer.command.view().body).unwrap();
+    assert_eq!((&body["minQueueIndex"], &body["maxQueueIndex"]), (&0.into(), &2.into()));
+    let units = body["queueData"].as_array().unwrap();
+    assert_eq!(units.len(), 2);
+    assert_eq!(units[0]["tagsCode"], 2_598_919);
+    assert_eq!(units[0]["physicOffset"], message_id::parse(&sent.field("msgId")).unwrap().1);
+    show("0", "2").refused(0, &["index 2", "0 to 2"]);
+    show("9", "0").refused(1, &["9@T is not exist!"]);
+}

@@ -119,7 +119,7 @@ impl<'a> Send<'a> {
         self
     }
 
-    fn header(&self) -> Vec<(String, String)> {
+    pub fn header(&self) -> Vec<(String, String)> {
         let mut text = String::new();
         for (name, value) in &self.properties {
             properties::push(&mut text, name, value);
