@@ -78,7 +78,7 @@ impl std::fmt::Display for Reason {
             Self::Peer => f.write_str("closed by the peer"),
             Self::Io(error) => write!(f, "{error}"),
             Self::Malformed(error) => write!(f, "{error}"),
-            Self::Foreign(protocol) => write!(f, "{} is not served on this port", protocol.name()),
+            Self::Foreign(protocol) => write!(f, "{} is not served yet on this port", protocol.name()),
             Self::Idle(ms) => write!(f, "silent for {ms} ms"),
             Self::NotReading(bytes) => write!(f, "the peer does not read: {bytes} bytes wait to be sent"),
             Self::Stalled => write!(f, "a large frame did not get on for {LARGE_STALL_MS} ms"),
@@ -214,7 +214,7 @@ impl Channel {
 
     /// Takes up a connection whose peer has caught up with its answers.
     pub(super) fn relieve(&mut self, slot: usize, shared: &Shared, dispatch: &mut impl Dispatch, now_ms: u64) -> Verdict {
-        if !self.paused || self.finishing.is_some() || !self.connection.is_relieved(shared.write_high_water) {
+        if !self.paused || !self.connection.is_open() || !self.connection.is_relieved(shared.write_high_water) {
             return Verdict::Wait;
         }
         self.paused = false;

@@ -161,7 +161,7 @@ impl RemotingClient {
         let done = Box::new(move |outcome| {
             let _ = sender.send(outcome); // the one who asked may have given up
         });
-        connection.invoke(code, header, body, until.saturating_duration_since(Instant::now()), done);
+        connection.invoke(code, header, body, timeout, done);
         match receiver.recv_deadline(until) {
             Ok(outcome) => outcome,
             Err(RecvTimeoutError::Timeout) => Err(connection.too_late(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX))),

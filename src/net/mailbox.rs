@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Instant;
 
+use crossbeam::channel::Sender;
 use mio::Waker;
 use mio::net::TcpStream;
 use parking_lot::Mutex;
@@ -34,8 +35,8 @@ pub(super) enum Message {
     Unreachable(Connection, String),
     /// Run a callback on the net thread.
     Run(Box<dyn FnOnce() + Send>),
-    /// Accept and read no more.
-    StopReading,
+    /// Accept and read no more, then drop this.
+    StopReading(Sender<()>),
     /// End once everything written has left, at the latest then.
     Finish(Instant),
 }
