@@ -478,6 +478,7 @@ fn a_failed_open_leaves_the_store_usable_and_unlocked() {
     stopped_store(folder.path(), FlushDiskType::Sync, 3, 300);
     std::fs::write(log_file(folder.path(), FILE_SIZE), [1; 10]).unwrap();
     assert!(open_with(config(folder.path(), FlushDiskType::Sync), RealFs::shared()).is_err());
+    assert!(!folder.path().join("abort").exists(), "the last stop was a clean one");
     std::fs::remove_file(log_file(folder.path(), FILE_SIZE)).unwrap();
     let store = open(folder.path(), FlushDiskType::Sync);
     let second = open_with(config(folder.path(), FlushDiskType::Sync), RealFs::shared());

@@ -78,7 +78,10 @@ fn store_back(context: &BrokerContext, header: &SendBackRequest<'_>, version: i3
     let flags = if header.unit_mode { TOPIC_FLAG_UNIT_SUB } else { 0 };
     let retry = ensure(context, &topic::retry_topic(&group.group_name), group.retry_queue_nums, flags)?;
     if retry.perm & PERM_WRITE == 0 {
-        return Err((response::NO_PERMISSION, format!("the topic[{}] sending message is forbidden: perm={}", retry.topic_name, retry.perm)));
+        return Err((
+            response::NO_PERMISSION,
+            format!("the topic[{}] sending message is forbidden: perm={}", retry.topic_name, retry.perm),
+        ));
     }
     let bytes = context.store.record_at(header.offset);
     let record = match bytes.as_deref().map(Record::parse) {
