@@ -198,7 +198,8 @@ impl ConsumeQueueTable {
         let outcome = self.sync_files(maintenance);
         if let Err(error) = &outcome {
             let path = self.files.root.clone();
-            maintenance.sync_failure = Some((path, format!("a sync of consume queues failed, final until the store is opened again: {error}")));
+            maintenance.sync_failure =
+                Some((path, format!("a sync of consume queues failed, final until the store is opened again: {error}")));
         }
         outcome
     }
@@ -244,6 +245,14 @@ impl ConsumeQueueTable {
             maintenance.changed_folders.insert(self.files.root.clone());
         }
         Ok(())
+    }
+}
+
+impl Drop for ConsumeQueueTable {
+    /// The lists hold queues that hold the lists.
+    fn drop(&mut self) {
+        self.files.dirty.lock().clear();
+        self.files.maintenance.lock().unsynced.clear();
     }
 }
 
@@ -298,3 +307,6 @@ fn find_queues(files: &QueueFiles) -> Result<Vec<(String, i32)>, StoreError> {
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests;

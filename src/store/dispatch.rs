@@ -97,7 +97,8 @@ impl Dispatcher {
 
     fn queue(&self, record: &Record<'_>, physical_offset: i64, tags_code: i64) -> Result<(), StoreError> {
         if record.queue_id < 0 || !is_one_component(record.topic) {
-            let why = format!("no queue for a record: physicalOffset={physical_offset} topic={:?} queueId={}", record.topic, record.queue_id);
+            let why =
+                format!("no queue for a record: physicalOffset={physical_offset} topic={:?} queueId={}", record.topic, record.queue_id);
             return Err(StoreError::Damaged("consumequeue".into(), why));
         }
         let unit = CqUnit { physical_offset, size: i32::try_from(record.total_size).unwrap_or(i32::MAX), tags_code };

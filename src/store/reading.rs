@@ -205,16 +205,7 @@ pub(super) fn get<L: LogView>(
 
 impl GetResult {
     fn nothing(status: GetStatus, next_begin_offset: i64, (min_offset, max_offset): (i64, i64)) -> Self {
-        Self {
-            status,
-            slices: SmallVec::new(),
-            messages: 0,
-            bytes: 0,
-            next_begin_offset,
-            min_offset,
-            max_offset,
-            suggest_slave: false,
-        }
+        Self { status, slices: SmallVec::new(), messages: 0, bytes: 0, next_begin_offset, min_offset, max_offset, suggest_slave: false }
     }
 }
 
@@ -511,9 +502,7 @@ pub(super) fn record_at<L: LogView>(log: &L, physical_offset: i64) -> Option<Byt
 }
 
 /// [`super::MessageStore::first_message_in_memory`].
-pub(super) fn first_message_in_memory<L: LogView>(
-    log: &L, queues: &ConsumeQueueTable, in_memory: i64, topic: &str, queue_id: i32,
-) -> bool {
+pub(super) fn first_message_in_memory<L: LogView>(log: &L, queues: &ConsumeQueueTable, in_memory: i64, topic: &str, queue_id: i32) -> bool {
     queues
         .get(topic, queue_id)
         .and_then(|queue| visible_unit(log, &queue, 0))
