@@ -104,11 +104,6 @@ impl Allocator {
         self.create(start)
     }
 
-    /// Gives a file back that could not be used.
-    pub(super) fn put_back(&self, file: Arc<MappedFile>) {
-        *self.next.lock() = Some(file);
-    }
-
     /// The appender has come to `offset`.
     pub(super) fn appended(&self, offset: i64) {
         if offset >= self.wake_at.load(Ordering::Relaxed) {

@@ -9,6 +9,7 @@
 //! | 32 | confirm_offset |
 //! | 40 | logics_offset: physical offset of that record |
 //! | 64 | flushed_offset (ours): end of the log known to be on disk |
+//! | 72 | 1 when flushed_offset says something |
 //!
 //! Older files are shorter; what is missing is 0, as is a value that is negative. The file may lag behind the disk, never run
 //! ahead of it: recovery starts earlier then, and finds the same.
@@ -30,6 +31,7 @@ const MASTER_FLUSHED_OFFSET: usize = 24;
 const CONFIRM_OFFSET: usize = 32;
 const LOGICS_OFFSET: usize = 40;
 const FLUSHED_OFFSET: usize = 64;
+const FLUSHED_KNOWN: usize = 72;
 
 /// How much older than the checkpoint a record may be and still count as perhaps not flushed, ms.
 const MARGIN_MS: i64 = 3_000;
@@ -44,7 +46,7 @@ pub(super) struct Positions {
     pub(super) master_flushed_offset: i64,
     pub(super) confirm_offset: i64,
     pub(super) logics_offset: i64,
-    pub(super) flushed_offset: i64,
+    pub(super) flushed_offset: Option<i64>,
 }
 
 impl Positions {
@@ -62,7 +64,7 @@ impl Positions {
             master_flushed_offset: field(MASTER_FLUSHED_OFFSET),
             confirm_offset: field(CONFIRM_OFFSET),
             logics_offset: field(LOGICS_OFFSET),
-            flushed_offset: field(FLUSHED_OFFSET),
+            flushed_offset: (field(FLUSHED_KNOWN) == 1).then(|| field(FLUSHED_OFFSET)),
         }
     }
 
@@ -75,7 +77,8 @@ impl Positions {
         put(MASTER_FLUSHED_OFFSET, self.master_flushed_offset);
         put(CONFIRM_OFFSET, self.confirm_offset);
         put(LOGICS_OFFSET, self.logics_offset);
-        put(FLUSHED_OFFSET, self.flushed_offset);
+        put(FLUSHED_OFFSET, self.flushed_offset.unwrap_or(0));
+        put(FLUSHED_KNOWN, i64::from(self.flushed_offset.is_some()));
         bytes
     }
 }
@@ -153,7 +156,7 @@ mod tests {
             master_flushed_offset: 4,
             confirm_offset: 5,
             logics_offset: 6,
-            flushed_offset: 7,
+            flushed_offset: Some(7),
         };
         checkpoint.write(positions, false).unwrap();
         checkpoint.write(positions, true).unwrap();
@@ -174,7 +177,7 @@ mod tests {
             std::fs::write(&path, &bytes[..len]).unwrap();
             let (_, read) = Checkpoint::load(folder.path(), RealFs::shared()).unwrap();
             assert_eq!([read.physic_timestamp, read.logics_timestamp, read.index_timestamp], expected, "{len}");
-            assert_eq!((read.logics_offset, read.flushed_offset), (0, 0));
+            assert_eq!((read.logics_offset, read.flushed_offset), (0, None));
         }
         bytes[0] = 0x80;
         std::fs::write(&path, &bytes).unwrap();

@@ -154,6 +154,8 @@ pub(super) struct DispatchService {
 #[derive(Default)]
 struct Shared {
     dispatched: AtomicI64,
+    /// Start and store time of the last record dispatched.
+    last_record: Mutex<Option<(i64, i64)>>,
     skipped: AtomicU64,
     sleeping: AtomicBool,
     /// No more waiting for records: end when the log's end is reached, or at the deadline.
@@ -195,6 +197,11 @@ impl DispatchService {
     /// Behind the last record that was dispatched (or skipped).
     pub(super) fn dispatched_offset(&self) -> i64 {
         self.shared.dispatched.load(Ordering::Acquire)
+    }
+
+    /// Start and store time of the last record that was dispatched since the start.
+    pub(super) fn last_record(&self) -> Option<(i64, i64)> {
+        *self.shared.last_record.lock()
     }
 
     /// Records, and pieces of the log that were none, that could not be dispatched.
@@ -314,6 +321,7 @@ impl<L: LogView> Follower<L> {
             }
             Err(error) => self.skipped("record cannot be dispatched", &error, record.total_size as i64),
         }
+        *self.shared.last_record.lock() = Some((self.at, record.store_timestamp));
         self.move_to(self.at + record.total_size as i64);
     }
 

@@ -38,19 +38,9 @@ impl MappedFileQueue {
         self.file_size
     }
 
-    /// All files as they are now.
-    pub(super) fn snapshot(&self) -> Arc<Vec<Arc<MappedFile>>> {
-        self.files.load_full()
-    }
-
     /// The first file.
     pub(super) fn first(&self) -> Option<Arc<MappedFile>> {
         self.files.load().first().cloned()
-    }
-
-    /// The last file.
-    pub(super) fn last(&self) -> Option<Arc<MappedFile>> {
-        self.files.load().last().cloned()
     }
 
     /// The file that holds a physical offset.

@@ -12,9 +12,11 @@ pub mod reading;
 
 mod allocate;
 mod checkpoint;
+mod cleaning;
 mod commit_log;
 mod consume_queue;
 mod consume_queue_table;
+mod derived_flush;
 mod disk;
 mod dispatch;
 mod file_cache;
@@ -26,10 +28,16 @@ mod latch;
 mod lock_file;
 mod mapped_file;
 mod mapped_file_queue;
+mod recovery;
+mod scan;
+mod seal;
 mod signal;
 mod sys;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
+mod worker;
 
 pub use append::{AppendBatch, Appended};
 pub use config::{FlushDiskType, StoreConfig};

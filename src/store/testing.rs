@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -25,6 +25,10 @@ pub(super) struct TestFs {
 pub(super) struct Trouble {
     pub(super) full: AtomicBool,
     pub(super) sync_fails: AtomicBool,
+    /// Free bytes of the disk, when not 0.
+    pub(super) free: AtomicU64,
+    /// Reserving blocks is not possible.
+    pub(super) cannot_allocate: AtomicBool,
     pub(super) writes: AtomicUsize,
     pub(super) open_files: AtomicUsize,
 }
@@ -87,7 +91,11 @@ impl Fs for TestFs {
     }
 
     fn space(&self, path: &Path) -> io::Result<Space> {
-        self.real.space(path)
+        let space = self.real.space(path)?;
+        match self.trouble.free.load(Ordering::Relaxed) {
+            0 => Ok(space),
+            free => Ok(Space { free, ..space }),
+        }
     }
 }
 
@@ -114,6 +122,10 @@ impl FsFile for TestFile {
     }
 
     fn allocate(&self, at: u64, len: u64) -> io::Result<()> {
+        if self.trouble.cannot_allocate.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.trouble.check_space()?;
         self.file.allocate(at, len)
     }
 
