@@ -692,11 +692,9 @@ impl ConsumeQueue {
                 None => high = middle,
             }
         }
-        if let Some((offset, unit)) = found {
-            let mut state = self.state.lock();
-            state.min_physical = unit.physical_offset;
-            self.min_offset.store(offset, Ordering::Release);
-        }
+        let mut state = self.state.lock();
+        state.min_physical = found.map_or(NONE, |(_, unit)| unit.physical_offset);
+        self.min_offset.store(found.map_or(state.end(), |(offset, _)| offset), Ordering::Release);
         Ok(())
     }
 

@@ -140,14 +140,15 @@ impl Index {
             if physical_offset < state.latest.end_physical_offset {
                 return Ok(());
             }
-            let last = state.files.iter().rev().find(|known| known.header.count > 1).cloned();
+            let holds = |known: &&Known| known.header.count <= 1 || known.header.end_physical_offset >= physical_offset;
+            let files: Vec<Known> = state.files.iter().rev().take_while(holds).cloned().collect();
             let mut in_memory = state.in_memory().take_while(|entry| entry.physical_offset == physical_offset);
             if in_memory.any(|entry| entry.key_hash == key_hash) {
                 return Ok(());
             }
             drop(in_memory);
             drop(state);
-            if last.is_some_and(|known| known.ends_with(key_hash, physical_offset)) {
+            if files.iter().any(|known| known.ends_with(key_hash, physical_offset)) {
                 return Ok(());
             }
             state = self.state.lock();
@@ -346,7 +347,7 @@ impl Index {
         self.spill(&mut io)?;
         loop {
             let Some(last) = self.state.lock().files.last().cloned() else { return Ok(()) };
-            let emptied = last.header.count > 1 && last.header.begin_physical_offset >= physical_offset;
+            let emptied = last.header.count <= 1 || last.header.begin_physical_offset >= physical_offset;
             let header = if emptied { last.header } else { last.file.truncate_behind(last.header, physical_offset)? };
             io.folder_changed |= emptied;
             if emptied {
@@ -449,3 +450,6 @@ fn local_time_number() -> i64 {
     let time = (i64::from(now.hour()) * 100 + i64::from(now.minute())) * 100 + i64::from(now.second());
     (date * 1_000_000 + time) * 1000 + i64::from(now.millisecond())
 }
+
+#[cfg(test)]
+mod tests;

@@ -41,6 +41,8 @@ use super::worker::Worker;
 const MAX_TOPIC_LEN: usize = 255;
 /// Longest properties text, bytes: its length is an i16.
 const MAX_PROPERTIES_LEN: usize = i16::MAX as usize;
+/// How long the deletion of a topic waits for its last messages to reach their queues.
+const DISPATCH_WAIT: Duration = Duration::from_secs(3);
 /// How long a store that is dropped without [`MessageStore::shutdown`] tries to stop in order.
 const DROP_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -181,6 +183,7 @@ impl MessageStore {
                 checkpoint,
             },
             positions,
+            (last_record, last_store_timestamp),
             Duration::from_millis(config.flush_consume_queue_interval_ms.max(1)),
         );
         let parts = cleaning::Parts {
@@ -446,6 +449,10 @@ impl MessageStore {
 
     /// Removes the queues of a topic (its records stay in the log until they expire). Slow.
     pub fn delete_topic(&self, topic: &str) {
+        let (end, begin) = (self.log.max_offset(), Instant::now());
+        while self.dispatch.dispatched_offset() < end && begin.elapsed() < DISPATCH_WAIT {
+            std::thread::sleep(Duration::from_millis(1)); // or what is still on its way would make the queues again
+        }
         if let Err(error) = self.queues.delete_topic(topic) {
             log::error!("queues not deleted: topic={topic} {error}");
         }

@@ -16,7 +16,7 @@ use super::reading::LogView;
 /// The machine's file system, which can be made to run full and to fail its syncs.
 #[derive(Debug, Default)]
 pub(super) struct TestFs {
-    real: RealFs,
+    pub(super) real: RealFs,
     pub(super) trouble: Arc<Trouble>,
 }
 
