@@ -174,7 +174,7 @@ impl DispatchService {
         tag: &str, log: Arc<L>, dispatcher: Arc<Dispatcher>, from_offset: i64,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared { dispatched: AtomicI64::new(from_offset), ..Shared::default() });
-        let mut follower = Follower { log: Arc::clone(&log), dispatcher, shared: Arc::clone(&shared), at: from_offset };
+        let mut follower = Follower { log: Arc::clone(&log), dispatcher, shared: Arc::clone(&shared), at: from_offset, last_record: None };
         let thread = Thread::spawn(tag, "dispatch", move || follower.run())?;
         let measured = Arc::clone(&shared);
         let behind = Box::new(move || (log.visible_offset() - measured.dispatched.load(Ordering::Acquire)).max(0));
@@ -249,6 +249,7 @@ struct Follower<L> {
     dispatcher: Arc<Dispatcher>,
     shared: Arc<Shared>,
     at: i64,
+    last_record: Option<(i64, i64)>,
 }
 
 impl<L: LogView> Follower<L> {
@@ -268,6 +269,7 @@ impl<L: LogView> Follower<L> {
             if round.is_err() {
                 self.skip_after_panic();
             }
+            *self.shared.last_record.lock() = self.last_record;
             if let Some(listener) = listener
                 && catch_unwind(AssertUnwindSafe(|| listener.round_done())).is_err()
             {
@@ -321,7 +323,7 @@ impl<L: LogView> Follower<L> {
             }
             Err(error) => self.skipped("record cannot be dispatched", &error, record.total_size as i64),
         }
-        *self.shared.last_record.lock() = Some((self.at, record.store_timestamp));
+        self.last_record = Some((self.at, record.store_timestamp));
         self.move_to(self.at + record.total_size as i64);
     }
 
@@ -332,10 +334,7 @@ impl<L: LogView> Follower<L> {
 
     /// What lies at the position is no record: goes on behind it, or at the next record, or in the next file.
     fn skip(&mut self, bytes: &Bytes, end: i64, error: &RecordError) {
-        let next = match error {
-            RecordError::Length(total, _) if (MIN_SIZE..=bytes.len()).contains(total) => Some(*total),
-            _ => find_record(bytes, self.at),
-        };
+        let next = stated_end(bytes, self.at).or_else(|| find_record(bytes, self.at));
         let next_file = self.log.next_file_start(self.at);
         let to = next.map_or_else(|| next_file.min(end), |len| self.at + len as i64);
         self.skipped("no record in the commit log", error, to - self.at);
@@ -359,6 +358,15 @@ impl<L: LogView> Follower<L> {
     }
 }
 
+/// The size that a damaged record states, if something sound begins behind it.
+fn stated_end(bytes: &[u8], at: i64) -> Option<usize> {
+    let size = i32::from_be_bytes(*bytes.get(record::TOTAL_SIZE..)?.first_chunk()?);
+    let size = usize::try_from(size).ok().filter(|size| *size >= MIN_SIZE)?;
+    let rest = bytes.get(size..)?;
+    let sound = rest.is_empty() || is_at_home(rest, at + size as i64) || matches!(Record::parse(rest), Err(RecordError::Blank));
+    sound.then_some(size)
+}
+
 /// Distance to the first record in `bytes`, which begin at physical offset `at`, that knows its own position.
 fn find_record(bytes: &[u8], at: i64) -> Option<usize> {
     let magics = [record::MAGIC_V1.to_be_bytes(), record::MAGIC_V2.to_be_bytes()];
@@ -373,3 +381,6 @@ fn find_record(bytes: &[u8], at: i64) -> Option<usize> {
 fn is_at_home(bytes: &[u8], at: i64) -> bool {
     Record::parse(bytes).is_ok_and(|record| record.physical_offset == at && record.total_size >= MIN_SIZE && record.check_crc().is_ok())
 }
+
+#[cfg(test)]
+mod tests;

@@ -256,7 +256,8 @@ impl Index {
 
     // ---- query ----
 
-    /// Physical offsets of records whose key has this hash, newest first, at most `max`, store time in [begin, end] to the second.
+    /// The first `max` of [`Index::query_with`].
+    #[cfg(test)]
     pub(super) fn query(&self, topic: &str, key: &str, max: usize, begin_ms: i64, end_ms: i64) -> Vec<i64> {
         let mut found = Vec::new();
         self.query_with(topic, key, begin_ms, end_ms, &mut |physical_offset| {
@@ -268,7 +269,8 @@ impl Index {
         found
     }
 
-    /// Hands out the same offsets one by one until `take` returns false. No lock is held meanwhile.
+    /// Hands out physical offsets of records whose key has the hash of this one, newest first, store time in [begin, end] to the second,
+    /// until `take` returns false. No lock is held meanwhile.
     pub(super) fn query_with(&self, topic: &str, key: &str, begin_ms: i64, end_ms: i64, take: &mut dyn FnMut(i64) -> bool) {
         let key_hash = key_hash(topic, "", key);
         let (in_memory, files) = {

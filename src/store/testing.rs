@@ -226,7 +226,7 @@ impl LogView for VecLog {
     }
 
     fn next_file_start(&self, offset: i64) -> i64 {
-        offset - offset % self.file_size + self.file_size
+        (offset - offset % self.file_size).saturating_add(self.file_size)
     }
 
     fn store_time(&self, offset: i64, size: i32) -> i64 {
