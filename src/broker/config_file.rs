@@ -346,7 +346,7 @@ impl Shared {
             let outcome = job.file.store(&content);
             self.settle(job.index, outcome.as_ref().err());
             let result = outcome.map_err(|error| {
-                format!("the change is in effect but could not be written (it will be tried again): {error}")
+                format!("the change could not be made durable (it will be tried again): {error}")
             });
             for done in job.waiting {
                 done(result.clone());
