@@ -1,1 +1,3 @@
 //! The command line: roles (server, namesrv, broker) and tools.
+
+pub mod tools;
