@@ -143,11 +143,7 @@ pub(super) struct Consumer {
 
 impl Consumer {
     pub(super) fn cache_limits(&self) -> CacheLimits {
-        CacheLimits {
-            messages: self.config.max_cached_messages,
-            bytes: self.config.max_cached_bytes,
-            span: self.config.max_cached_span,
-        }
+        CacheLimits { messages: self.config.max_cached_messages, bytes: self.config.max_cached_bytes, span: self.config.max_cached_span }
     }
 
     /// Whether queues must be locked at their broker.

@@ -117,7 +117,8 @@ impl Instance {
             })),
             ..RemotingClientConfig::default()
         };
-        let transport = TcpTransport::start(remoting).map_err(|error| ClientError::Local(format!("cannot start the net thread: {error}")))?;
+        let transport =
+            TcpTransport::start(remoting).map_err(|error| ClientError::Local(format!("cannot start the net thread: {error}")))?;
         Self::assemble(config, Arc::new(transport), Clock::System, groups, beat, inbox)
     }
 
@@ -238,9 +239,8 @@ impl Instance {
     /// Code 17 when it does not know the topic.
     pub fn fetch_route(&self, topic: &str) -> Result<TopicRouteData, ClientError> {
         let answer = self.call_namesrv(request::GET_ROUTEINFO_BY_TOPIC, &[("topic", topic)], Vec::new())?;
-        let parsed = std::str::from_utf8(answer.view().body)
-            .map_err(|error| error.to_string())
-            .and_then(|text| TopicRouteData::from_json(text));
+        let parsed =
+            std::str::from_utf8(answer.view().body).map_err(|error| error.to_string()).and_then(|text| TopicRouteData::from_json(text));
         parsed.map_err(|what| ClientError::Answer("the name server".to_owned(), format!("route of {topic}: {what}")))
     }
 
@@ -281,7 +281,10 @@ impl Instance {
             other => other?,
         };
         if route.publish.is_empty() {
-            return Err(ClientError::NoRoute(topic.to_owned(), "none of its queues may be written (no master, or no permission)".to_owned()));
+            return Err(ClientError::NoRoute(
+                topic.to_owned(),
+                "none of its queues may be written (no master, or no permission)".to_owned(),
+            ));
         }
         Ok(route)
     }
@@ -339,7 +342,9 @@ impl Instance {
     pub(super) fn register_consumer(&self, group: &str, member: Arc<dyn GroupMember>) -> Result<(), ClientError> {
         let mut consumers = self.groups.consumers.lock();
         if consumers.contains_key(group) {
-            return Err(ClientError::Invalid(format!("this client has a consumer of group {group} already; use another client for a second one")));
+            return Err(ClientError::Invalid(format!(
+                "this client has a consumer of group {group} already; use another client for a second one"
+            )));
         }
         consumers.insert(group.to_owned(), member);
         Ok(())

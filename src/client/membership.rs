@@ -168,8 +168,7 @@ fn change(consumer: &Arc<Consumer>, topic: &str, ours: &[MessageQueue]) -> bool 
     for lost in held.iter().filter(|held| !wanted.contains(&held.queue)) {
         done &= give_up(consumer, lost);
     }
-    let new: Vec<MessageQueue> =
-        wanted.into_iter().filter(|wanted| !held.iter().any(|held| held.queue == **wanted)).cloned().collect();
+    let new: Vec<MessageQueue> = wanted.into_iter().filter(|wanted| !held.iter().any(|held| held.queue == **wanted)).cloned().collect();
     if new.is_empty() {
         return done;
     }

@@ -110,7 +110,9 @@ fn check_batched(message: &Message, first: &Message) -> Result<(), ClientError> 
     if message.topic != first.topic {
         return Err(ClientError::Invalid(format!("a batch has one topic, not {} and {}", first.topic, message.topic)));
     }
-    for name in [properties::DELAY, properties::TIMER_DELAY_SEC, properties::TIMER_DELAY_MS, properties::TIMER_DELIVER_MS, properties::TRAN_MSG] {
+    for name in
+        [properties::DELAY, properties::TIMER_DELAY_SEC, properties::TIMER_DELAY_MS, properties::TIMER_DELIVER_MS, properties::TRAN_MSG]
+    {
         if message.properties.contains_key(name) {
             return Err(ClientError::Invalid(format!("a message of a batch cannot carry the property {name}")));
         }
@@ -125,9 +127,12 @@ fn too_long(what: &str, len: usize, limit: usize) -> ClientError {
 /// The properties as they are sent, and the unique id among them.
 fn properties_text(message: &Message, id: String) -> Result<(String, String), ClientError> {
     for (name, value) in &message.properties {
-        let separator = |text: &str| text.bytes().any(|byte| byte == properties::NAME_VALUE_SEPARATOR || byte == properties::PROPERTY_SEPARATOR);
+        let separator =
+            |text: &str| text.bytes().any(|byte| byte == properties::NAME_VALUE_SEPARATOR || byte == properties::PROPERTY_SEPARATOR);
         if name.is_empty() || separator(name) || separator(value) {
-            return Err(ClientError::Invalid(format!("property {name:?}={value:?}: names must not be empty, and neither may hold the bytes 1 and 2")));
+            return Err(ClientError::Invalid(format!(
+                "property {name:?}={value:?}: names must not be empty, and neither may hold the bytes 1 and 2"
+            )));
         }
     }
     let mut text = message.properties_text();
@@ -139,7 +144,11 @@ fn properties_text(message: &Message, id: String) -> Result<(String, String), Cl
         properties::push(&mut text, properties::WAIT, "true");
     }
     if text.len() > properties::MAX_PROPERTIES_LEN {
-        return Err(ClientError::Invalid(format!("properties of {} bytes exceed the limit of {}", text.len(), properties::MAX_PROPERTIES_LEN)));
+        return Err(ClientError::Invalid(format!(
+            "properties of {} bytes exceed the limit of {}",
+            text.len(),
+            properties::MAX_PROPERTIES_LEN
+        )));
     }
     Ok((text, id))
 }

@@ -564,7 +564,8 @@ mod tests {
 
     #[test]
     fn late_flushes_are_receipts_not_errors() {
-        for (code, status) in [(10, SendStatus::FlushDiskTimeout), (11, SendStatus::SlaveNotAvailable), (12, SendStatus::FlushSlaveTimeout)] {
+        for (code, status) in [(10, SendStatus::FlushDiskTimeout), (11, SendStatus::SlaveNotAvailable), (12, SendStatus::FlushSlaveTimeout)]
+        {
             let (_, producer) = cluster(move |_| {
                 let header = [("msgId", "M"), ("queueId", "1"), ("queueOffset", "7")];
                 fake::answer(code, Some("late"), &header, Vec::new())

@@ -126,9 +126,7 @@ fn pull(consumer: &Arc<Consumer>, queue: Arc<ProcessQueue>) -> Option<(Due, Dura
 fn answered(consumer: &Arc<Consumer>, answer: Answer) -> Option<(Due, Duration)> {
     let Answer { queue, address, epoch, offset, asked, answer } = answer;
     let subscription = consumer.subscriptions.get(&queue.queue.topic)?;
-    let result = answer
-        .map_err(ClientError::from)
-        .and_then(|answer| queue_api::read_pull(&address, &queue.queue, subscription, answer));
+    let result = answer.map_err(ClientError::from).and_then(|answer| queue_api::read_pull(&address, &queue.queue, subscription, answer));
     let delay = match result {
         Ok(result) => take_in(consumer, &queue, epoch, offset, asked, result),
         Err(error) => failed(consumer, &queue, &address, &error),

@@ -51,7 +51,11 @@ impl TopicRoute {
 
 fn publish_queues(topic: &str, data: &TopicRouteData) -> Vec<MessageQueue> {
     if let Some(order) = data.order_topic_conf.as_deref().filter(|text| !text.trim().is_empty()) {
-        return order.split(';').filter_map(|entry| entry.split_once(':')).flat_map(|(broker, count)| ordered(topic, broker, count)).collect();
+        return order
+            .split(';')
+            .filter_map(|entry| entry.split_once(':'))
+            .flat_map(|(broker, count)| ordered(topic, broker, count))
+            .collect();
     }
     let has_master = |name: &str| data.broker_datas.iter().any(|broker| broker.broker_name == name && master(broker).is_some());
     data.queue_datas

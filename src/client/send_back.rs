@@ -75,7 +75,6 @@ fn resend(instance: &Instance, group: &str, message: &MessageExt, max_reconsume_
         max_reconsume_times: Some(max_reconsume_times),
         batch: false,
     };
-    let answer =
-        instance.transport().invoke(&address, request::SEND_MESSAGE_V2, &header, sent.body.into(), instance.config().timeout)?;
+    let answer = instance.transport().invoke(&address, request::SEND_MESSAGE_V2, &header, sent.body.into(), instance.config().timeout)?;
     succeeded(&address, answer).map(|_| ())
 }

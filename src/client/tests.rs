@@ -132,7 +132,12 @@ fn pull(state: &State, call: &Call) -> Answer {
     let empty = Vec::new();
     let messages = if call.field("topic") == "T" { state.messages.get(&queue).unwrap_or(&empty) } else { &empty };
     let end = messages.len() as i64;
-    let header = |next| PullMessageResponse { next_begin_offset: next, min_offset: state.min_offset, max_offset: end, ..PullMessageResponse::default() };
+    let header = |next| PullMessageResponse {
+        next_begin_offset: next,
+        min_offset: state.min_offset,
+        max_offset: end,
+        ..PullMessageResponse::default()
+    };
     if offset > end || offset < state.min_offset {
         let next = if offset > end { end } else { state.min_offset };
         return fake::answer(response::PULL_OFFSET_MOVED, None, &header(next), Vec::new());
@@ -265,13 +270,8 @@ fn a_message_not_taken_back_is_sent_to_the_retry_topic() {
     let broker = Broker::new(1);
     broker.store(0, "tag", "bad");
     broker.state.lock().refuse_send_back = true;
-    let consumer = broker
-        .client("c")
-        .push_consumer("g")
-        .subscribe("T", "*")
-        .from(ConsumeFrom::First)
-        .start(|_| ConsumeStatus::Later)
-        .unwrap();
+    let consumer =
+        broker.client("c").push_consumer("g").subscribe("T", "*").from(ConsumeFrom::First).start(|_| ConsumeStatus::Later).unwrap();
     eventually("a send", || !broker.state.lock().stored.is_empty());
     consumer.shutdown();
     let state = broker.state.lock();
@@ -302,7 +302,8 @@ fn an_orderly_consumer_repeats_the_same_message_until_it_succeeds() {
     eventually("seven deliveries", || seen.lock().len() == 7);
     assert_eq!(broker.state.lock().locks.len(), 3, "two queues and the retry queue are locked");
     consumer.shutdown();
-    let of = |queue: i32| seen.lock().iter().filter(|seen| seen.0 == queue).map(|seen| format!("{}/{}", seen.1, seen.2)).collect::<Vec<_>>();
+    let of =
+        |queue: i32| seen.lock().iter().filter(|seen| seen.0 == queue).map(|seen| format!("{}/{}", seen.1, seen.2)).collect::<Vec<_>>();
     assert_eq!(of(0), ["0/0", "2/0", "2/1", "4/0"]);
     assert_eq!(of(1), ["1/0", "3/0", "5/0"]);
     assert!(broker.state.lock().locks.is_empty(), "unlocked");
