@@ -32,8 +32,9 @@ use super::responder::Responder;
 const PUSH_LIMIT: usize = 32 << 20;
 /// Bytes that large answers may hold while they are read.
 const INBOUND_BUDGET: usize = 256 << 20;
-/// Unsent answers to a server's requests at which it is not read any more.
-const WRITE_HIGH_WATER: usize = 64 << 20;
+/// A client always reads: were it to wait until its requests have left, it and a server that waits until its answers have been
+/// read would wait for each other.
+const WRITE_HIGH_WATER: usize = usize::MAX;
 /// Names that may wait to be resolved for requests that do not block.
 const MAX_NAMES: usize = 1024;
 /// Time that the thread gets to send what was written when the client ends.
