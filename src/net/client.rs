@@ -247,8 +247,7 @@ impl RemotingClient {
             self.table.lock().remove(address);
             return connection.end(&Ended::Unreachable("the client is shut down".to_owned()));
         }
-        let timeout_ms = u64::try_from(self.connect_timeout.as_millis()).unwrap_or(u64::MAX);
-        let deadline_ms = self.home.now_ms().saturating_add(timeout_ms);
+        let deadline_ms = self.home.deadline_ms(self.connect_timeout);
         if let Ok(literal) = address.parse::<SocketAddr>() {
             return post(&self.home, Message::Connect(connection.clone(), vec![literal], deadline_ms));
         }
