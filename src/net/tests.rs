@@ -428,7 +428,8 @@ fn a_peer_that_does_not_read_costs_a_bounded_amount_and_harms_nobody() {
     let connection = held.connection().clone();
     let count = 200;
     slow.send(&(1..=count).flat_map(|opaque| request(BIG, opaque, b"")).collect::<Vec<u8>>());
-    wait_for("the high-water mark", || connection.unsent() > high_water);
+    // It stops somewhere between half the mark and the mark: the kernel takes some after the pause.
+    wait_for("answers to pile up", || connection.unsent() > high_water / 2);
     let mut other = rig.connect();
     for opaque in 0..100 {
         assert_answer(&other.call(ECHO, opaque, b""), 0, None);
