@@ -513,7 +513,11 @@ fn a_full_disk_refuses_with_numbers_and_heals() {
         let expected: Vec<_> = (0..5).map(|number| body(number, 500)).collect();
         expected.iter().for_each(|body| drop(put(&store, "T", 0, body)));
         trouble.full.store(true, Ordering::Relaxed);
-        let PutError::Unavailable(why) = store.put(&draft("T", 0, "", &body(9, 500))).unwrap_err() else { panic!("not refused") };
+        let (mut batch, mut outcomes) = (AppendBatch::default(), Vec::new());
+        (0..4).for_each(|_| store.stage(&mut batch, &draft("T", 0, "", b"again")).unwrap()); // two of them reach the file
+        store.append(&mut batch, &mut outcomes);
+        let PutError::Unavailable(why) = outcomes[3].clone().unwrap_err() else { panic!("not refused") };
+        assert!(outcomes.iter().all(|outcome| outcome == &outcomes[3]));
         for part in ["commitlog/00000000000000000000", "bytes free", "diskFreeReserveBytes=0"] {
             assert!(why.contains(part), "{why}");
         }
@@ -526,7 +530,7 @@ fn a_full_disk_refuses_with_numbers_and_heals() {
         trouble.full.store(false, Ordering::Relaxed);
         until("healed", || store.refusal().is_none());
         assert!(freed.elapsed() < Duration::from_secs(2));
-        assert_eq!(put(&store, "T", 0, b"again").queue_offset, 5, "no gap");
+        assert_eq!(store.put(&draft("T", 0, "", b"again")).unwrap().queue_offset, 5, "no gap");
         settled(&store);
         let crashed = copy(folder.path());
         let again = open(crashed.path(), mode);
@@ -580,6 +584,7 @@ fn a_failed_sync_is_final_and_told_to_all_who_wait() {
     assert_eq!(bodies(&store, "T", 0), [b"before".to_vec()], "what is not durable is not shown; reads go on");
     store.when_durable(lost.end(), Box::new(|durability| assert!(matches!(durability, Durability::Failed(_)))));
     assert!(!store.shutdown(DEADLINE).clean);
+    assert_eq!(store.queue_bounds("T", 0), (0, 1), "nor does dispatch go on at the end");
     assert!(folder.path().join("abort").exists() && folder.path().join("sync_failed").exists());
     drop(store);
     let again = open(folder.path(), FlushDiskType::Sync);
