@@ -540,6 +540,24 @@ fn a_full_disk_refuses_with_numbers_and_heals() {
 }
 
 #[test]
+fn a_killed_store_starts_on_a_full_disk_and_serves() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), FlushDiskType::Sync);
+    let expected: Vec<_> = (0..200).map(|number| body(number, 500)).collect();
+    expected.iter().for_each(|body| drop(put(&store, "T", 0, body)));
+    let crashed = copy(folder.path());
+    let fs = Arc::new(TestFs::default());
+    let trouble = Arc::clone(&fs.trouble);
+    trouble.full.store(true, Ordering::Relaxed);
+    let again = open_with(config(crashed.path(), FlushDiskType::Sync), fs).unwrap();
+    assert_eq!(bodies(&again, "T", 0), expected);
+    until("refused", || again.put(&draft("T", 0, "", b"x")).is_err());
+    trouble.full.store(false, Ordering::Relaxed);
+    until("accepted", || again.put(&draft("T", 0, "", b"x")).is_ok());
+    assert!(again.shutdown(DEADLINE).clean);
+}
+
+#[test]
 fn below_the_reserve_appends_are_refused_and_go_on_by_themselves() {
     let folder = tempfile::tempdir().unwrap();
     let fs = Arc::new(TestFs::default());
