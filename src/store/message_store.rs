@@ -108,6 +108,8 @@ pub struct StoreStats {
     pub flushed_offset: i64,
     /// Bytes that consume queues and index are behind what consumers may see.
     pub dispatch_behind_bytes: i64,
+    /// Records, and pieces of the log that were none, that could not be dispatched since the start.
+    pub dispatch_skipped: u64,
     /// Used share of the commit log's disk, 0 to 1.
     pub commit_log_disk_ratio: f64,
     /// Total bytes of that disk.
@@ -476,6 +478,7 @@ impl MessageStore {
             max_physical_offset: self.log.max_offset(),
             flushed_offset: self.log.flushed_offset(),
             dispatch_behind_bytes: self.dispatch.behind_bytes(),
+            dispatch_skipped: self.dispatch.skipped(),
             commit_log_disk_ratio: if space.total == 0 { 0.0 } else { used / space.total as f64 },
             disk_total: space.total,
             disk_free: space.free,

@@ -70,6 +70,12 @@ fn put(store: &MessageStore, topic: &str, queue_id: i32, body: &[u8]) -> Appende
     store.put(&draft(topic, queue_id, "TAGS\u{1}t\u{2}KEYS\u{1}k\u{2}", body)).unwrap()
 }
 
+fn put_all(store: &MessageStore, bodies: &[Vec<u8>]) {
+    for body in bodies {
+        put(store, "T", 0, body);
+    }
+}
+
 /// All bodies of a queue from its min offset on; checks that offsets are dense.
 fn bodies(store: &MessageStore, topic: &str, queue_id: i32) -> Vec<Vec<u8>> {
     let (min, max) = store.queue_bounds(topic, queue_id);
@@ -511,7 +517,7 @@ fn a_full_disk_refuses_with_numbers_and_heals() {
         trouble.cannot_allocate.store(true, Ordering::Relaxed); // so that the append meets the full disk itself
         let store = open_with(config(folder.path(), mode), fs).unwrap();
         let expected: Vec<_> = (0..5).map(|number| body(number, 500)).collect();
-        expected.iter().for_each(|body| drop(put(&store, "T", 0, body)));
+        put_all(&store, &expected);
         trouble.full.store(true, Ordering::Relaxed);
         let (mut batch, mut outcomes) = (AppendBatch::default(), Vec::new());
         (0..4).for_each(|_| store.stage(&mut batch, &draft("T", 0, "", b"again")).unwrap()); // two of them reach the file
@@ -544,7 +550,7 @@ fn a_killed_store_starts_on_a_full_disk_and_serves() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path(), FlushDiskType::Sync);
     let expected: Vec<_> = (0..200).map(|number| body(number, 500)).collect();
-    expected.iter().for_each(|body| drop(put(&store, "T", 0, body)));
+    put_all(&store, &expected);
     let crashed = copy(folder.path());
     let fs = Arc::new(TestFs::default());
     let trouble = Arc::clone(&fs.trouble);
@@ -584,7 +590,9 @@ fn a_failed_sync_is_final_and_told_to_all_who_wait() {
     settled(&store);
     let wakes = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&wakes);
-    let watch = store.watch_flush(move || drop(counter.fetch_add(1, Ordering::SeqCst)));
+    let watch = store.watch_flush(move || {
+        counter.fetch_add(1, Ordering::SeqCst);
+    });
     trouble.sync_fails.store(true, Ordering::Relaxed);
     let lost = put(&store, "T", 0, b"not durable");
     watch.wait_for(lost.end());
@@ -616,7 +624,9 @@ fn those_who_wait_are_woken_once_when_their_offset_is_durable() {
     let store = open(folder.path(), FlushDiskType::Sync);
     let wakes = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&wakes);
-    let watch = store.watch_flush(move || drop(counter.fetch_add(1, Ordering::SeqCst)));
+    let watch = store.watch_flush(move || {
+        counter.fetch_add(1, Ordering::SeqCst);
+    });
     for round in 1..=200 {
         let appended = put(&store, "T", 0, &body(round, 100));
         watch.wait_for(appended.end() + 1_000_000);
@@ -627,7 +637,9 @@ fn those_who_wait_are_woken_once_when_their_offset_is_durable() {
         let teller = Arc::clone(&told);
         store.when_durable(
             appended.end(),
-            Box::new(move |durability| drop(teller.fetch_add(usize::from(durability == Durability::Durable), Ordering::SeqCst))),
+            Box::new(move |durability| {
+                teller.fetch_add(usize::from(durability == Durability::Durable), Ordering::SeqCst);
+            }),
         );
         assert_eq!(told.load(Ordering::SeqCst), 1, "at once");
     }
@@ -635,7 +647,12 @@ fn those_who_wait_are_woken_once_when_their_offset_is_durable() {
     let ends: Vec<i64> = (0..50).map(|number| put(&store, "T", 0, &body(number, 100)).end()).collect();
     for end in ends.into_iter().rev() {
         let teller = Arc::clone(&told);
-        store.when_durable(end, Box::new(move |_| drop(teller.fetch_add(1, Ordering::SeqCst))));
+        store.when_durable(
+            end,
+            Box::new(move |_| {
+                teller.fetch_add(1, Ordering::SeqCst);
+            }),
+        );
     }
     until("all told", || told.load(Ordering::SeqCst) == 50);
 }
