@@ -248,6 +248,39 @@ fn concurrent_appenders_give_dense_queue_offsets() {
 }
 
 #[test]
+fn preparation_and_fast_writers_do_not_disturb_each_other() {
+    for mode in BOTH {
+        let folder = tempfile::tempdir().unwrap();
+        let larger = StoreConfig { commit_log_file_size: 5 << 20, ..config(folder.path(), mode) };
+        let store = open_with(larger.clone(), RealFs::shared()).unwrap();
+        let write = |queue_id: i32| {
+            let store = Arc::clone(&store);
+            move || {
+                let (mut batch, mut outcomes) = (AppendBatch::default(), Vec::new());
+                for number in 0..1_200 {
+                    let len = if number % 40 == 0 { 300_000 } else { 1 + number * 7 % 5_000 };
+                    store.stage(&mut batch, &draft("T", queue_id, "", &body(number, len))).unwrap();
+                    if number % 3 == 2 {
+                        store.append(&mut batch, &mut outcomes);
+                    }
+                }
+                assert!(outcomes.iter().all(Result::is_ok));
+            }
+        };
+        let threads: Vec<Thread> = (0..2).map(|queue_id| Thread::spawn("", "write", write(queue_id)).unwrap()).collect();
+        threads.into_iter().for_each(Thread::join);
+        settled(&store);
+        let whole = |store: &MessageStore| (0..2).all(|queue_id| bodies(store, "T", queue_id).len() == 1_200);
+        assert!(whole(&store));
+        assert!(store.stats().max_physical_offset > 4 * (5 << 20));
+        assert!(store.shutdown(DEADLINE).clean);
+        drop(store);
+        std::fs::write(folder.path().join("abort"), "").unwrap();
+        assert!(whole(&open_with(larger, RealFs::shared()).unwrap()));
+    }
+}
+
+#[test]
 fn a_killed_store_loses_nothing_that_was_answered() {
     for mode in BOTH {
         let folder = tempfile::tempdir().unwrap();
