@@ -27,6 +27,8 @@ use super::fs::{Fs, FsFile};
 const UNIT: i64 = CQ_UNIT_SIZE as i64;
 /// Units that one read of a file brings: a buffer on the stack.
 const READ_UNITS: i64 = 400;
+/// Units of a usual pull: a buffer that is cheaper to clear.
+const FEW_UNITS: i64 = 32;
 /// Fillers that may lie in memory: longer gaps are written out on the way.
 const FILLERS_IN_MEMORY: i64 = 4_096;
 /// Most fillers in front of one unit (200 MB): a wider gap is a damaged queue offset.
@@ -374,7 +376,14 @@ impl ConsumeQueue {
 
     /// Units `from..to` of one file.
     fn read_file(&self, from: i64, to: i64, out: &mut Vec<CqUnit>) -> Result<(), StoreError> {
-        let mut buffer = [0; READ_UNITS as usize * CQ_UNIT_SIZE];
+        if to - from <= FEW_UNITS {
+            self.read_buffered(from, to, &mut [0; FEW_UNITS as usize * CQ_UNIT_SIZE], out)
+        } else {
+            self.read_buffered(from, to, &mut [0; READ_UNITS as usize * CQ_UNIT_SIZE], out)
+        }
+    }
+
+    fn read_buffered(&self, from: i64, to: i64, buffer: &mut [u8], out: &mut Vec<CqUnit>) -> Result<(), StoreError> {
         let bytes = &mut buffer[..(to - from) as usize * CQ_UNIT_SIZE];
         self.read_bytes(from, bytes)?;
         out.extend(CqUnit::decode_all(bytes));

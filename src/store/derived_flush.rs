@@ -110,8 +110,13 @@ impl DerivedFlusher {
             if let Some((offset, store_timestamp)) = record {
                 (state.positions.logics_offset, state.positions.logics_timestamp) = (offset, store_timestamp);
             }
-        } else if queues.dirty_bytes() > 0 {
-            queues.flush(false)?;
+        } else {
+            if queues.dirty_bytes() > 0 {
+                queues.flush(false)?;
+            }
+            if let Some(index) = index {
+                index.write_out()?;
+            }
         }
         self.note_log(&mut state.positions);
         checkpoint.write(state.positions, thorough)

@@ -216,7 +216,9 @@ impl DispatchService {
 
     /// Lets the thread reach the visible offset, for at most `deadline`, and joins it. Returns the bytes it was behind. Twice is harmless.
     pub(super) fn stop(&self, deadline: Duration) -> i64 {
-        let _ = self.shared.deadline.set(Instant::now() + deadline);
+        if let Some(deadline) = Instant::now().checked_add(deadline) {
+            let _ = self.shared.deadline.set(deadline);
+        }
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.unpark();
         let thread = self.thread.lock().take();

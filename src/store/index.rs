@@ -20,10 +20,10 @@ use super::format::index::{INDEX_ENTRY_SIZE, IndexEntry, IndexHeader};
 use super::fs::Fs;
 use super::index_file::{Geometry, IndexFile, Linked, entry_end_ms};
 
-/// Entries in memory that make a put write them out.
-const SPILL_ENTRIES: usize = 50_000;
+/// Entries in memory that make a put write them out: so many that most pages of slots take several.
+const SPILL_ENTRIES: usize = 200_000;
 /// Entries in memory while they cannot be written; more are refused.
-const MAX_PENDING: usize = 500_000;
+const MAX_PENDING: usize = 1_000_000;
 /// Between two attempts of a put to write what could not be written.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -167,6 +167,14 @@ impl Index {
         let full = state.pending.len() >= SPILL_ENTRIES;
         drop(state);
         if full { self.spill_when_due(false) } else { Ok(()) }
+    }
+
+    /// Writes out what waits, not durably, so that puts need not.
+    ///
+    /// # Errors
+    /// The system's; what failed waits on.
+    pub(super) fn write_out(&self) -> Result<(), StoreError> {
+        self.spill(&mut self.io.lock())
     }
 
     /// Writes out what waits, unless someone else is writing (`must`: waits for him) or a write failed a moment ago.
@@ -434,9 +442,14 @@ fn in_time(entry: &IndexEntry, begin_timestamp: i64, begin_ms: i64, end_ms: i64)
 
 /// Hash of `topic#key` as the files hold it: Java's, without its sign.
 fn key_hash(topic: &str, prefix: &str, key: &str) -> i32 {
-    let units = [topic, "#", prefix, key].into_iter().flat_map(str::encode_utf16);
-    let hash = units.fold(0i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)));
+    let hash = [topic, "#", prefix, key].into_iter().fold(0, extend_hash);
     hash.checked_abs().unwrap_or(0) // |i32::MIN| does not exist: Java's files have 0
+}
+
+/// Java's hash of what has `hash` followed by `text`.
+fn extend_hash(hash: i32, text: &str) -> i32 {
+    let extend = |hash: i32, unit: u16| hash.wrapping_mul(31).wrapping_add(i32::from(unit));
+    if text.is_ascii() { text.bytes().map(u16::from).fold(hash, extend) } else { text.encode_utf16().fold(hash, extend) }
 }
 
 /// The number that a file's name is: 17 digits.

@@ -22,7 +22,7 @@ struct Store {
 impl Store {
     fn new(file_size: i64) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let config = StoreConfig { index_slots: 100, index_entries: 10_000, ..StoreConfig::new(folder.path()) };
+        let config = StoreConfig { ..StoreConfig::new(folder.path()) };
         let queues = Arc::new(ConsumeQueueTable::load(&config, RealFs::shared()).unwrap());
         let index = Arc::new(Index::load(&config, RealFs::shared(), None).unwrap());
         let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&queues), Some(Arc::clone(&index)), vec![1_000, 5_000]));

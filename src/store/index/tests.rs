@@ -1,11 +1,12 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use tempfile::TempDir;
 
 use super::*;
 use crate::common::hash::java_hash;
+use crate::runtime::thread::Thread;
 use crate::store::RealFs;
 use crate::store::testing::{TestFs, Trouble};
 
@@ -261,6 +262,44 @@ fn cleaning_keeps_the_last_file() {
     store.reopen(None);
     store.index.flush().unwrap();
     assert_eq!(store.all("k").len(), 5);
+}
+
+#[test]
+fn queries_find_everything_while_entries_are_written() {
+    let store = Store::new(13, 3_000);
+    let index = Arc::new(store.index);
+    let indexed = Arc::new(AtomicI64::new(0));
+    let good_queries = Arc::new(AtomicI64::new(0));
+    let helpers: Vec<Thread> = (0..2)
+        .map(|number| {
+            let (index, indexed, good_queries) = (Arc::clone(&index), Arc::clone(&indexed), Arc::clone(&good_queries));
+            Thread::spawn("", &format!("helper-{number}"), move || {
+                let mut random = fastrand::Rng::with_seed(number);
+                let mut rounds = 0;
+                while rounds < 20 || indexed.load(Ordering::Acquire) < 10_000 {
+                    rounds += 1;
+                    if number == 0 {
+                        index.write_out().unwrap();
+                        continue;
+                    }
+                    let (upto, key) = (indexed.load(Ordering::Acquire), random.i64(0..50));
+                    let found = index.query("T", &format!("key-{key}"), usize::MAX, 0, i64::MAX);
+                    let expected: Vec<i64> = (1..=upto).rev().filter(|record| record % 50 == key).collect();
+                    let from = found.iter().position(|record| Some(record) == expected.first()).unwrap_or(found.len());
+                    assert_eq!(found[from..], expected, "key {key} up to {upto}");
+                    assert!(found.is_sorted_by(|a, b| a > b));
+                }
+                good_queries.fetch_add(1, Ordering::Relaxed); // not after a panic
+            })
+            .unwrap()
+        })
+        .collect();
+    for record in 1..=10_000 {
+        index.put("T", &format!("key-{}", record % 50), record, DAY).unwrap();
+        indexed.store(record, Ordering::Release);
+    }
+    helpers.into_iter().for_each(Thread::join);
+    assert_eq!(good_queries.load(Ordering::Relaxed), 2);
 }
 
 /// The index against a map, over random keys, files, flushes, reopenings, kills and power cuts.
