@@ -46,6 +46,8 @@ struct Io {
     folder_changed: bool,
     sync_failure: Option<String>,
     retry_at: Option<Instant>,
+    /// Largest number that a file was named by.
+    newest: i64,
 }
 
 #[derive(Default)]
@@ -84,16 +86,21 @@ impl Index {
     pub(super) fn load(config: &StoreConfig, fs: Arc<dyn Fs>, safe_timestamp: Option<i64>) -> Result<Self, StoreError> {
         let geometry = Geometry { slots: config.index_slots.max(1), entries: config.index_entries.max(2) };
         let index = Self { fs, folder: config.root.join("index"), geometry, io: Mutex::default(), state: Mutex::default() };
-        let (mut files, mut repaired) = (Vec::new(), Vec::new());
+        let (mut files, mut repaired, mut newest) = (Vec::new(), Vec::new(), 0);
         for (path, is_folder) in index.fs.list(&index.folder).map_err(failed("list", &index.folder))? {
-            if is_folder || file_number(&path).is_none() {
-                continue;
-            }
+            let Some(number) = file_number(&path).filter(|_| !is_folder) else { continue };
+            newest = number;
             match IndexFile::open(&*index.fs, &path, geometry)? {
                 Ok((file, header)) => {
                     let mut known = Known { file: Arc::new(file), header };
                     if safe_timestamp.is_some_and(|safe| header.end_timestamp > safe || header.count == 1) {
-                        known.header = known.file.repair(header)?;
+                        match known.file.repair(header) {
+                            Ok(header) => known.header = header,
+                            Err(error) => {
+                                log::error!("index file not repaired, its keys are not found until the next start: {error}");
+                                continue;
+                            }
+                        }
                         repaired.push(Arc::clone(&known.file));
                     }
                     files.push(known);
@@ -106,7 +113,7 @@ impl Index {
                 }
             }
         }
-        index.io.lock().unsynced = repaired;
+        *index.io.lock() = Io { unsynced: repaired, newest, ..Io::default() };
         {
             let mut state = index.state.lock();
             state.files = files;
@@ -199,7 +206,7 @@ impl Index {
             return Err(self.paused());
         }
         self.spill(&mut io)?;
-        let rolled = self.create_file();
+        let rolled = self.create_file(&mut io);
         io.retry_at = rolled.is_err().then(|| Instant::now() + RETRY_INTERVAL);
         let file = Arc::new(rolled?);
         io.folder_changed = true;
@@ -212,10 +219,10 @@ impl Index {
         Ok(())
     }
 
-    fn create_file(&self) -> Result<IndexFile, StoreError> {
+    fn create_file(&self, io: &mut Io) -> Result<IndexFile, StoreError> {
         self.fs.create_dir_all(&self.folder).map_err(failed("create", &self.folder))?;
-        let newest = self.state.lock().files.last().and_then(|known| file_number(known.file.path()));
-        let number = local_time_number().max(newest.map_or(0, |newest| newest + 1)); // whatever the clock did
+        let number = local_time_number().max(io.newest + 1); // whatever the clock did
+        io.newest = number;
         IndexFile::create(&*self.fs, self.folder.join(format!("{number:017}")), self.geometry)
     }
 

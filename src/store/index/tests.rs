@@ -192,6 +192,22 @@ fn a_full_disk_pauses_and_heals() {
 }
 
 #[test]
+fn a_file_that_cannot_be_repaired_waits_for_the_next_start() {
+    let mut store = Store::new(10, 100);
+    store.index.put("T", "k", 1, DAY).unwrap();
+    store.index.flush().unwrap();
+    store.trouble.full.store(true, Ordering::Relaxed);
+    store.reopen(Some(0));
+    assert!(store.all("k").is_empty());
+    store.trouble.full.store(false, Ordering::Relaxed);
+    store.index.put("T", "k", 2, DAY).unwrap();
+    store.index.flush().unwrap();
+    assert_eq!((store.files().len(), store.all("k")), (2, vec![2]));
+    store.reopen(Some(0));
+    assert_eq!(store.all("k"), [2, 1]);
+}
+
+#[test]
 fn a_failed_sync_is_final() {
     let store = Store::new(10, 10);
     store.index.put("T", "k", 1, DAY).unwrap();
