@@ -109,11 +109,6 @@ impl IndexFile {
         &self.path
     }
 
-    /// How many slots and entries it has.
-    pub(super) fn geometry(&self) -> Geometry {
-        self.geometry
-    }
-
     /// fdatasync.
     ///
     /// # Errors

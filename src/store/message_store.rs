@@ -508,6 +508,11 @@ impl Loaded {
         let queues = Arc::new(ConsumeQueueTable::load(config, Arc::clone(fs))?);
         let safe_timestamp = (!clean).then_some(positions.index_timestamp);
         let index = if config.index_enable { Some(Arc::new(Index::load(config, Arc::clone(fs), safe_timestamp)?)) } else { None };
+        if let Some(index) = index.as_ref().filter(|_| !clean && positions.logics_offset > 0)
+            && let Err(error) = index.truncate_behind(positions.logics_offset)
+        {
+            log::warn!("index not cut at what was flushed, keys may be missing in it: {error}");
+        }
         let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&queues), index.clone(), config.delay_levels_ms.clone()));
         Ok(Self { dir, checkpoint, positions, queues, index, dispatcher, segments })
     }
