@@ -111,8 +111,13 @@ impl DerivedFlusher {
             }
             state.thorough_offset = dispatched;
             (state.positions.logics_offset, state.positions.logics_timestamp) = (offset, store_timestamp);
-        } else if queues.dirty_bytes() > 0 {
-            queues.flush(false)?;
+        } else {
+            if queues.dirty_bytes() > 0 {
+                queues.flush(false)?;
+            }
+            if let Some(index) = index {
+                index.write_out()?;
+            }
         }
         self.note_log(&mut state.positions);
         checkpoint.write(state.positions, thorough)

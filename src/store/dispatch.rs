@@ -35,7 +35,9 @@ const ROUND_RECORDS: usize = 512;
 const IDLE: Duration = Duration::from_secs(1);
 /// Delay of a level that `messageDelayLevel` does not have.
 const UNKNOWN_LEVEL_DELAY_MS: i64 = 1_000;
-/// Between two warnings that the index cannot be written.
+/// Before an unreadable position is tried again.
+const UNREADABLE_WAIT: Duration = Duration::from_millis(100);
+/// Between two warnings of the same kind.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Puts one record into its consume queue and the index. Shared by the dispatch thread and recovery.
@@ -174,7 +176,8 @@ impl DispatchService {
         tag: &str, log: Arc<L>, dispatcher: Arc<Dispatcher>, from_offset: i64,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared { dispatched: AtomicI64::new(from_offset), ..Shared::default() });
-        let mut follower = Follower { log: Arc::clone(&log), dispatcher, shared: Arc::clone(&shared), at: from_offset, last_record: None };
+        let mut follower =
+            Follower { log: Arc::clone(&log), dispatcher, shared: Arc::clone(&shared), at: from_offset, last_record: None, warned: None };
         let thread = Thread::spawn(tag, "dispatch", move || follower.run())?;
         let measured = Arc::clone(&shared);
         let behind = Box::new(move || (log.visible_offset() - measured.dispatched.load(Ordering::Acquire)).max(0));
@@ -216,7 +219,9 @@ impl DispatchService {
 
     /// Lets the thread reach the visible offset, for at most `deadline`, and joins it. Returns the bytes it was behind. Twice is harmless.
     pub(super) fn stop(&self, deadline: Duration) -> i64 {
-        let _ = self.shared.deadline.set(Instant::now() + deadline);
+        if let Some(deadline) = Instant::now().checked_add(deadline) {
+            let _ = self.shared.deadline.set(deadline);
+        }
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.unpark();
         let thread = self.thread.lock().take();
@@ -250,6 +255,7 @@ struct Follower<L> {
     shared: Arc<Shared>,
     at: i64,
     last_record: Option<(i64, i64)>,
+    warned: Option<Instant>,
 }
 
 impl<L: LogView> Follower<L> {
@@ -341,12 +347,20 @@ impl<L: LogView> Follower<L> {
         self.move_to(to);
     }
 
-    /// Nothing can be read at the position: the log begins behind it, or a file is missing.
+    /// Nothing can be read at the position: the log begins behind it, or a file is missing and the next one is there. Anything else is
+    /// waited for: records must not be passed over for a passing reason.
     fn leave_gap(&mut self) {
-        let min = self.log.min_offset();
-        let to = if self.at < min { min } else { self.log.next_file_start(self.at).min(self.log.visible_offset()) };
-        self.skipped("commit log cannot be read", &"no file", to - self.at);
-        self.move_to(to);
+        let (min, next_file) = (self.log.min_offset(), self.log.next_file_start(self.at));
+        let to = if self.at < min { min } else { next_file };
+        if to == min || self.log.slice_to_end(to).is_some() {
+            self.skipped("commit log has no file", &"missing", to - self.at);
+            return self.move_to(to);
+        }
+        if self.warned.is_none_or(|at| at.elapsed() >= WARN_INTERVAL) {
+            self.warned = Some(Instant::now());
+            log::error!("commit log cannot be read, dispatching waits: physicalOffset={}", self.at);
+        }
+        std::thread::park_timeout(UNREADABLE_WAIT);
     }
 
     /// The record at the position made something panic: it is left behind.

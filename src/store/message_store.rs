@@ -4,7 +4,7 @@
 //! dispatch reach its end, flush what is derived, write the checkpoint, remove `abort`, release the lock. Both are one
 //! readable function.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -137,7 +137,7 @@ impl MessageStore {
     /// [`StoreError`]; what was started is stopped.
     pub fn open(config: StoreConfig, fs: Arc<dyn Fs>, clock: Clock) -> Result<Arc<Self>, StoreError> {
         let root = config.root.clone();
-        fs.create_dir_all(&root).map_err(|error| StoreError::Io("create", root.clone(), error))?;
+        create_dir(&*fs, &root)?;
         let lock = StoreLock::take(&root, &*fs)?;
         let (abort, unclean) = AbortMark::create(&root, &fs)?;
         log::info!("store opens: root={} last_stop={}", root.display(), if unclean { "abrupt" } else { "clean" });
@@ -174,7 +174,9 @@ impl MessageStore {
             .map_err(|error| StoreError::Io("start a thread of", config.root.clone(), error))?;
         let dispatch = Arc::new(dispatch);
         let positions = Positions { confirm_offset: last_record, flushed_offset: Some(end), ..positions };
-        checkpoint.write(positions, false)?;
+        if let Err(error) = checkpoint.write(positions, false) {
+            log::warn!("checkpoint not written yet: {error}");
+        }
         let derived = DerivedFlusher::new(
             derived_flush::Parts {
                 log: Arc::clone(&log),
@@ -500,14 +502,16 @@ impl Loaded {
     /// Reads everything. Nothing but a file without bytes is changed.
     fn load(config: &StoreConfig, fs: &Arc<dyn Fs>, clean: bool) -> Result<Self, StoreError> {
         let dir = config.commit_log_path.clone().unwrap_or_else(|| config.root.join("commitlog"));
-        fs.create_dir_all(&dir).map_err(|error| StoreError::Io("create", dir.clone(), error))?;
+        create_dir(&**fs, &dir)?;
         let (checkpoint, positions) = Checkpoint::load(&config.root, Arc::clone(fs))?;
         let segments = open_segments(&**fs, &dir, config.commit_log_file_size)?;
         let queues = Arc::new(ConsumeQueueTable::load(config, Arc::clone(fs))?);
         let safe_timestamp = (!clean).then_some(positions.index_timestamp);
         let index = if config.index_enable { Some(Arc::new(Index::load(config, Arc::clone(fs), safe_timestamp)?)) } else { None };
-        if let Some(index) = index.as_ref().filter(|_| !clean && positions.logics_offset > 0) {
-            index.truncate_behind(positions.logics_offset)?; // what was not synced may have lost pages; recovery puts it again
+        if let Some(index) = index.as_ref().filter(|_| !clean && positions.logics_offset > 0)
+            && let Err(error) = index.truncate_behind(positions.logics_offset)
+        {
+            log::warn!("index not cut at what was flushed, keys may be missing in it: {error}");
         }
         let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&queues), index.clone(), config.delay_levels_ms.clone()));
         Ok(Self { dir, checkpoint, positions, queues, index, dispatcher, segments })
@@ -529,8 +533,20 @@ impl Loaded {
     }
 }
 
+/// Creates a folder that is not there and what is missing above it, durably.
+fn create_dir(fs: &dyn Fs, path: &Path) -> Result<(), StoreError> {
+    let failed = |error| StoreError::Io("create", path.to_owned(), error);
+    let missing: Vec<&Path> = path.ancestors().take_while(|path| !path.as_os_str().is_empty() && !fs.exists(path)).collect();
+    fs.create_dir_all(path).map_err(failed)?;
+    for created in missing {
+        let parent = created.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        fs.sync_dir(parent).map_err(failed)?;
+    }
+    Ok(())
+}
+
 /// So that the next start writes again what may have been lost; best effort.
-fn mark_failed_sync(fs: &dyn Fs, mark: &std::path::Path, why: &str) {
+fn mark_failed_sync(fs: &dyn Fs, mark: &Path, why: &str) {
     let marked = fs.open(mark, true).and_then(|file| {
         file.write_all_at(why.as_bytes(), 0)?;
         file.sync_data()

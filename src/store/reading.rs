@@ -536,13 +536,16 @@ pub(super) fn query<L: LogView>(
     let mut result = QueryResult { index_last_update_timestamp, index_last_update_physical_offset, ..QueryResult::default() };
     let max = max.min(max_query_messages);
     let mut candidates = 0;
+    let mut taken = Vec::new();
     if max > 0 {
         index.query_with(topic, key, begin_ms, end_ms, &mut |physical_offset| {
             candidates += 1;
-            if let Some(bytes) = record_at(log, physical_offset)
+            if !taken.contains(&physical_offset)
+                && let Some(bytes) = record_at(log, physical_offset)
                 && has_key(&bytes, topic, key)
             {
                 result.records.push(bytes);
+                taken.push(physical_offset); // indexed twice, perhaps
             }
             result.records.len() < max && candidates < QUERY_CANDIDATES
         });

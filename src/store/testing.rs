@@ -53,7 +53,7 @@ impl Trouble {
 
 impl Fs for TestFs {
     fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn FsFile>> {
-        if create {
+        if create && !path.exists() {
             self.trouble.check_space()?;
         }
         let file = self.real.open(path, create)?;
@@ -62,7 +62,9 @@ impl Fs for TestFs {
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.trouble.check_space()?;
+        if !path.exists() {
+            self.trouble.check_space()?;
+        }
         self.real.create_dir_all(path)
     }
 
@@ -156,11 +158,13 @@ pub(super) struct VecLog {
     pub(super) bytes: Mutex<Vec<u8>>,
     pub(super) min: AtomicI64,
     pub(super) visible: AtomicI64,
+    /// Start of a file that cannot be read; -1 for none.
+    pub(super) unreadable: AtomicI64,
 }
 
 impl VecLog {
     pub(super) fn new(file_size: i64) -> Self {
-        Self { file_size, bytes: Mutex::default(), min: AtomicI64::new(0), visible: AtomicI64::new(0) }
+        Self { file_size, bytes: Mutex::default(), min: AtomicI64::new(0), visible: AtomicI64::new(0), unreadable: AtomicI64::new(-1) }
     }
 
     /// Appends a record, visible at once; returns its physical offset and size.
@@ -220,6 +224,9 @@ impl LogView for VecLog {
     }
 
     fn slice_to_end(&self, offset: i64) -> Option<Bytes> {
+        if self.unreadable.load(Ordering::Acquire) == offset - offset % self.file_size {
+            return None;
+        }
         let bytes = self.bytes.lock();
         let end = (bytes.len() as i64).min(self.next_file_start(offset));
         (offset >= self.min_offset() && offset < end).then(|| Bytes::copy_from_slice(&bytes[offset as usize..end as usize]))

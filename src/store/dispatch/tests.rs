@@ -22,7 +22,7 @@ struct Store {
 impl Store {
     fn new(file_size: i64) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let config = StoreConfig { index_slots: 100, index_entries: 10_000, ..StoreConfig::new(folder.path()) };
+        let config = StoreConfig { ..StoreConfig::new(folder.path()) };
         let queues = Arc::new(ConsumeQueueTable::load(&config, RealFs::shared()).unwrap());
         let index = Arc::new(Index::load(&config, RealFs::shared(), None).unwrap());
         let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&queues), Some(Arc::clone(&index)), vec![1_000, 5_000]));
@@ -200,6 +200,28 @@ fn a_log_that_begins_later_or_lacks_a_file_is_followed() {
     let queue = store.queues.get("T", 0).unwrap();
     assert_eq!(queue.next_present(0, 100).unwrap().unwrap().1.physical_offset, 3_000);
     assert_eq!(queue.max_offset(), 20);
+}
+
+#[test]
+fn a_missing_file_is_passed_over_but_the_last_one_is_waited_for() {
+    let store = Store::new(1_000);
+    for offset in 0..20 {
+        store.log.append(&draft("T", 0, "", &[7; 300]), offset, TIME);
+    }
+    store.log.unreadable.store(2_000, Ordering::Release);
+    let service = store.start();
+    wait_until("the end", || service.behind_bytes() == 0);
+    assert_eq!(service.skipped(), 1);
+    let last_file = store.log.visible_offset() / 1_000 * 1_000;
+    store.log.unreadable.store(last_file, Ordering::Release);
+    let last = store.log.append(&draft("T", 0, "", b""), 20, TIME);
+    assert_eq!(last.0 / 1_000 * 1_000, last_file);
+    service.wake();
+    std::thread::yield_now();
+    assert_eq!((service.skipped(), service.behind_bytes()), (1, i64::from(last.1)));
+    store.log.unreadable.store(-1, Ordering::Release);
+    assert_eq!(service.stop(PATIENCE), 0);
+    assert_eq!((service.skipped(), store.units("T", 0).len()), (1, 21));
 }
 
 #[test]

@@ -1,11 +1,12 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use tempfile::TempDir;
 
 use super::*;
 use crate::common::hash::java_hash;
+use crate::runtime::thread::Thread;
 use crate::store::RealFs;
 use crate::store::testing::{TestFs, Trouble};
 
@@ -191,6 +192,22 @@ fn a_full_disk_pauses_and_heals() {
 }
 
 #[test]
+fn a_file_that_cannot_be_repaired_waits_for_the_next_start() {
+    let mut store = Store::new(10, 100);
+    store.index.put("T", "k", 1, DAY).unwrap();
+    store.index.flush().unwrap();
+    store.trouble.full.store(true, Ordering::Relaxed);
+    store.reopen(Some(0));
+    assert!(store.all("k").is_empty());
+    store.trouble.full.store(false, Ordering::Relaxed);
+    store.index.put("T", "k", 2, DAY).unwrap();
+    store.index.flush().unwrap();
+    assert_eq!((store.files().len(), store.all("k")), (2, vec![2]));
+    store.reopen(Some(0));
+    assert_eq!(store.all("k"), [2, 1]);
+}
+
+#[test]
 fn a_failed_sync_is_final() {
     let store = Store::new(10, 10);
     store.index.put("T", "k", 1, DAY).unwrap();
@@ -261,6 +278,44 @@ fn cleaning_keeps_the_last_file() {
     store.reopen(None);
     store.index.flush().unwrap();
     assert_eq!(store.all("k").len(), 5);
+}
+
+#[test]
+fn queries_find_everything_while_entries_are_written() {
+    let store = Store::new(13, 3_000);
+    let index = Arc::new(store.index);
+    let indexed = Arc::new(AtomicI64::new(0));
+    let good_queries = Arc::new(AtomicI64::new(0));
+    let helpers: Vec<Thread> = (0..2)
+        .map(|number| {
+            let (index, indexed, good_queries) = (Arc::clone(&index), Arc::clone(&indexed), Arc::clone(&good_queries));
+            Thread::spawn("", &format!("helper-{number}"), move || {
+                let mut random = fastrand::Rng::with_seed(number);
+                let mut rounds = 0;
+                while rounds < 20 || indexed.load(Ordering::Acquire) < 10_000 {
+                    rounds += 1;
+                    if number == 0 {
+                        index.write_out().unwrap();
+                        continue;
+                    }
+                    let (upto, key) = (indexed.load(Ordering::Acquire), random.i64(0..50));
+                    let found = index.query("T", &format!("key-{key}"), usize::MAX, 0, i64::MAX);
+                    let expected: Vec<i64> = (1..=upto).rev().filter(|record| record % 50 == key).collect();
+                    let from = found.iter().position(|record| Some(record) == expected.first()).unwrap_or(found.len());
+                    assert_eq!(found[from..], expected, "key {key} up to {upto}");
+                    assert!(found.is_sorted_by(|a, b| a > b));
+                }
+                good_queries.fetch_add(1, Ordering::Relaxed); // not after a panic
+            })
+            .unwrap()
+        })
+        .collect();
+    for record in 1..=10_000 {
+        index.put("T", &format!("key-{}", record % 50), record, DAY).unwrap();
+        indexed.store(record, Ordering::Release);
+    }
+    helpers.into_iter().for_each(Thread::join);
+    assert_eq!(good_queries.load(Ordering::Relaxed), 2);
 }
 
 /// The index against a map, over random keys, files, flushes, reopenings, kills and power cuts.
