@@ -1,4 +1,5 @@
 //! Tests over sockets: brokers of this process, each on free ports and in its own temporary folder.
 
+mod admin;
 mod broker;
 mod support;
