@@ -16,6 +16,7 @@ use crate::config::host;
 use crate::net::server::{Listener, Server, ServerConfig};
 use crate::net::service::Port;
 use crate::runtime::clock::Clock;
+use crate::runtime::port_holder;
 use crate::store::MessageStore;
 use crate::store::arrival::{Arrival, ArrivalListener};
 use crate::store::fs::RealFs;
@@ -337,7 +338,7 @@ fn bind_free(address: IpAddr) -> Result<Vec<Listener>, StartError> {
 fn bind_at(address: IpAddr, port: u16, kind: Port) -> Result<Listener, StartError> {
     let address = SocketAddr::new(address, port);
     let key = if kind == Port::Fast { "the VIP port, listenPort - 2" } else { "listenPort" };
-    Listener::bind(address, kind).map_err(|why| StartError(format!("cannot listen on {address} ({key}): {why}")))
+    Listener::bind(address, kind).map_err(|why| StartError(format!("{} ({key})", port_holder::bind_failure(address, &why))))
 }
 
 /// What messages carry as store host.

@@ -1,6 +1,6 @@
 //! A broker's configuration, resolved. Java's key stands behind each field where the name does not say it.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr};
 
 use crate::store::StoreConfig;
 
@@ -111,14 +111,6 @@ pub struct BrokerConfig {
 }
 
 impl BrokerConfig {
-    /// What messages carry as store host: brokerIP1, else the address bound, else the host's first usable one, else 127.0.0.1.
-    pub fn store_host(&self, port: u16) -> SocketAddr {
-        let told = self.broker_ip1.as_deref().and_then(|host| host_address(host, port));
-        let bound = Some(self.bind_address).filter(|address| !address.is_unspecified());
-        let ip = told.or(bound).unwrap_or_else(|| super::host::first_address().unwrap_or(Ipv4Addr::LOCALHOST).into());
-        SocketAddr::new(super::host::canonical(ip), self.advertised_port.unwrap_or(port))
-    }
-
     /// Defaults, in `root`.
     pub fn new(root: impl Into<std::path::PathBuf>) -> Self {
         Self {
@@ -167,32 +159,5 @@ impl BrokerConfig {
             store: StoreConfig::new(root),
             all: std::collections::BTreeMap::new(),
         }
-    }
-}
-
-/// Address of a host: its text, or what its name resolves to (IPv4 first: older clients know nothing else).
-fn host_address(host: &str, port: u16) -> Option<IpAddr> {
-    if let Ok(address) = host.parse() {
-        return Some(address);
-    }
-    let found: Vec<IpAddr> = (host, port).to_socket_addrs().ok()?.map(|address| address.ip()).collect();
-    found.iter().find(|address| address.is_ipv4()).or(found.first()).copied()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn store_hosts() {
-        let mut config = BrokerConfig::new("data");
-        assert!(!config.store_host(10911).ip().is_unspecified());
-        config.bind_address = Ipv4Addr::LOCALHOST.into();
-        assert_eq!(config.store_host(10911).to_string(), "127.0.0.1:10911");
-        config.broker_ip1 = Some("::ffff:10.0.0.9".to_owned());
-        config.advertised_port = Some(7);
-        assert_eq!(config.store_host(10911).to_string(), "10.0.0.9:7");
-        config.broker_ip1 = Some("no such host".to_owned());
-        assert_eq!(config.store_host(10911).to_string(), "127.0.0.1:7");
     }
 }

@@ -1,4 +1,4 @@
-//! The process's own machinery: threads, clock.
+//! The process's own machinery: threads, clock, who holds a port.
 //!
 //! Only this module spawns threads.
 

@@ -4,7 +4,6 @@
 //! - `max` is moved by the appender, under the put lock, after the bytes are in the page cache.
 //! - `flushed` is moved by the flush thread, after fdatasync of every file up to it.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -99,19 +98,6 @@ impl CommitLog {
         let at = (offset - file.start()) as usize;
         let len = file.wrote().checked_sub(at).filter(|len| *len > 0)?;
         file.slice(at, len)
-    }
-
-    /// Reads `buffer.len()` bytes by `pread`, for data that may be cold or damaged.
-    ///
-    /// # Errors
-    /// The system's; `NotFound` where the log has no file, `UnexpectedEof` behind what has been written.
-    pub(super) fn read_at(&self, offset: i64, buffer: &mut [u8]) -> io::Result<()> {
-        let file = self.files.find(offset).ok_or(io::ErrorKind::NotFound)?;
-        let at = (offset - file.start()) as usize;
-        if at + buffer.len() > file.wrote() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        file.file().read_exact_at(buffer, at as u64)
     }
 
     /// Start of the file behind the one that holds `offset`.

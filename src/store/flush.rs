@@ -30,6 +30,7 @@ pub enum Durability {
     Failed(String),
 }
 
+type OnFailed = Box<dyn Fn(&str) + Send + Sync>;
 type Done = Box<dyn FnOnce(Durability) + Send>;
 
 /// No wish.
@@ -54,7 +55,7 @@ pub(super) struct Flusher {
     watches: RwLock<Vec<Arc<Watch>>>,
     waiting: Mutex<VecDeque<Waiting>>,
     on_flushed: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    on_failed: OnceLock<Box<dyn Fn(&str) + Send + Sync>>,
+    on_failed: OnceLock<OnFailed>,
 }
 
 /// A callback and what it waits for.

@@ -23,7 +23,7 @@ pub(super) const PAGE_SIZE: usize = 4096;
 
 /// Types of file systems (`statfs`) that write a page where its block already is, so that storing through the map into an
 /// allocated block can never need new space: ext2 to ext4, XFS, tmpfs.
-const IN_PLACE: [i64; 3] = [0xEF53, 0x5846_5342, 0x0102_1994];
+const IN_PLACE: [rustix::fs::FsWord; 3] = [0xEF53, 0x5846_5342, 0x0102_1994];
 
 /// A file of the log.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl MappedFile {
             return Err(StoreError::Damaged(path.to_owned(), format!("the file has {len} bytes instead of {size}")));
         }
         let std = file.as_std().ok_or_else(|| failed("map")(io::ErrorKind::Unsupported.into()))?;
-        let in_place = rustix::fs::fstatfs(std).is_ok_and(|disk| IN_PLACE.contains(&(disk.f_type as i64)));
+        let in_place = rustix::fs::fstatfs(std).is_ok_and(|disk| IN_PLACE.contains(&disk.f_type));
         let map = MmapOptions::new().len(size).map_raw(std).map_err(failed("map"))?;
         Ok(Self {
             path: path.to_owned(),

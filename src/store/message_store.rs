@@ -32,7 +32,7 @@ use super::fs::Fs;
 use super::index::Index;
 use super::latch::Latch;
 use super::lock_file::{AbortMark, StoreLock};
-use super::mapped_file_queue::open_segments;
+use super::mapped_file_queue::{Segment, open_segments};
 use super::reading::{self, Boundary, GetLimits, GetResult, MessageFilter, QueryResult};
 use super::recovery::{Recovered, Recovery, SYNC_FAILED};
 use super::worker::Worker;
@@ -75,7 +75,7 @@ struct Running {
     lock: Option<StoreLock>,
 }
 
-/// What is loaded before recovery.
+/// What is read before recovery.
 struct Loaded {
     dir: PathBuf,
     checkpoint: Checkpoint,
@@ -83,7 +83,7 @@ struct Loaded {
     queues: Arc<ConsumeQueueTable>,
     index: Option<Arc<Index>>,
     dispatcher: Arc<Dispatcher>,
-    recovered: Recovered,
+    segments: Vec<Segment>,
 }
 
 /// What an orderly stop left undone.
@@ -137,8 +137,13 @@ impl MessageStore {
         let lock = StoreLock::take(&root, &*fs)?;
         let (abort, unclean) = AbortMark::create(&root, &fs)?;
         log::info!("store opens: root={} last_stop={}", root.display(), if unclean { "abrupt" } else { "clean" });
-        let loaded = Loaded::load(&config, &fs, !unclean)?;
-        let store = Self::build(config, fs, clock, abort, loaded)?;
+        let loaded = Loaded::load(&config, &fs, !unclean).inspect_err(|_| {
+            if !unclean && let Err(error) = abort.remove() {
+                log::warn!("abort mark stays: {error}"); // nothing has been changed, but the next start will look closer
+            }
+        })?;
+        let recovered = loaded.recover(&config, &*fs, !unclean)?;
+        let store = Self::build(config, fs, clock, abort, loaded, recovered)?;
         match store.start_threads(lock) {
             Ok(()) => Ok(Arc::new(store)),
             Err(error) => {
@@ -148,8 +153,10 @@ impl MessageStore {
         }
     }
 
-    fn build(config: StoreConfig, fs: Arc<dyn Fs>, clock: Clock, abort: AbortMark, loaded: Loaded) -> Result<Self, StoreError> {
-        let Loaded { dir, checkpoint, positions, queues, index, dispatcher, recovered } = loaded;
+    fn build(
+        config: StoreConfig, fs: Arc<dyn Fs>, clock: Clock, abort: AbortMark, loaded: Loaded, recovered: Recovered,
+    ) -> Result<Self, StoreError> {
+        let Loaded { dir, checkpoint, positions, queues, index, dispatcher, .. } = loaded;
         let Recovered { files, end, last_record, last_store_timestamp, report } = recovered;
         log::info!("recovered: {report} end={end}");
         let sync_flush = config.flush_disk_type == FlushDiskType::Sync;
@@ -249,7 +256,10 @@ impl MessageStore {
         self.cleaner.stop();
         self.allocator.stop();
         self.flusher.stop();
-        let mut in_order = running.flush.into_iter().fold(true, |all, worker| ended(Some(worker)) && all);
+        let mut in_order = true;
+        for worker in running.flush {
+            in_order &= ended(Some(worker));
+        }
         self.flusher.abandon();
         if ended(running.alloc) {
             self.allocator.discard();
@@ -477,7 +487,7 @@ impl Drop for MessageStore {
 }
 
 impl Loaded {
-    /// Reads everything and recovers it. Nothing but a file without bytes is changed before all has been read.
+    /// Reads everything. Nothing but a file without bytes is changed.
     fn load(config: &StoreConfig, fs: &Arc<dyn Fs>, clean: bool) -> Result<Self, StoreError> {
         let dir = config.commit_log_path.clone().unwrap_or_else(|| config.root.join("commitlog"));
         fs.create_dir_all(&dir).map_err(|error| StoreError::Io("create", dir.clone(), error))?;
@@ -487,19 +497,22 @@ impl Loaded {
         let safe_timestamp = (!clean).then_some(positions.index_timestamp);
         let index = if config.index_enable { Some(Arc::new(Index::load(config, Arc::clone(fs), safe_timestamp)?)) } else { None };
         let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&queues), index.clone(), config.delay_levels_ms.clone()));
+        Ok(Self { dir, checkpoint, positions, queues, index, dispatcher, segments })
+    }
+
+    fn recover(&self, config: &StoreConfig, fs: &dyn Fs, clean: bool) -> Result<Recovered, StoreError> {
         let recovery = Recovery {
             config,
-            fs: &**fs,
-            dir: &dir,
-            segments,
-            positions,
+            fs,
+            dir: &self.dir,
+            segments: self.segments.clone(),
+            positions: self.positions,
             clean,
-            queues: &queues,
-            index: index.as_deref(),
-            dispatcher: &dispatcher,
+            queues: &self.queues,
+            index: self.index.as_deref(),
+            dispatcher: &self.dispatcher,
         };
-        let recovered = recovery.run()?;
-        Ok(Self { dir, checkpoint, positions, queues, index, dispatcher, recovered })
+        recovery.run()
     }
 }
 

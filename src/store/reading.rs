@@ -133,6 +133,11 @@ pub(super) trait LogView {
     fn next_file_start(&self, offset: i64) -> i64;
     /// Store time of the record at `offset`; -1 when it cannot be read.
     fn store_time(&self, offset: i64, size: i32) -> i64;
+    /// Whether the bytes are known to be in memory.
+    fn is_resident(&self, offset: i64, len: usize) -> bool {
+        let _ = (offset, len);
+        false
+    }
 }
 
 impl LogView for CommitLog {
@@ -162,6 +167,10 @@ impl LogView for CommitLog {
 
     fn store_time(&self, offset: i64, size: i32) -> i64 {
         self.store_time(offset, size)
+    }
+
+    fn is_resident(&self, offset: i64, len: usize) -> bool {
+        self.is_resident(offset, len)
     }
 }
 
@@ -414,7 +423,8 @@ pub(super) fn likely_cold<L: LogView>(
         && queues
             .get(topic, queue_id)
             .and_then(|queue| visible_unit(log, &queue, offset))
-            .is_some_and(|unit| unit.is_present() && max - unit.physical_offset > in_memory)
+            .filter(|unit| unit.is_present() && max - unit.physical_offset > in_memory)
+            .is_some_and(|unit| !log.is_resident(unit.physical_offset, unit.size as usize))
 }
 
 /// [`super::MessageStore::queue_bounds`].

@@ -185,8 +185,7 @@ pub(super) fn first_store_time(segment: &Segment, file_size: usize, check_crc: b
 pub(super) fn find_record(segments: &[Segment], file_size: usize, after: Place, not_before: i64) -> Result<Option<Place>, StoreError> {
     let finder = memmem::Finder::new(&[0xDA, 0xA3, 0x20]);
     let mut buffer = vec![0; SEARCH_BATCH];
-    for index in after.index..segments.len() {
-        let segment = &segments[index];
+    for (index, segment) in segments.iter().enumerate().skip(after.index) {
         let failed = |error| StoreError::Io("read", segment.path.clone(), error);
         let first = if index == after.index { after.at + 1 } else { 0 };
         let mut at = first;

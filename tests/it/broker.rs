@@ -152,7 +152,7 @@ fn bad_sends_get_their_code_and_the_numbers() {
     broker.send(&Send::new("T", vec![1; 4 << 20])).expect(0);
     broker.send(&Send::new("T", vec![1; (4 << 20) + 1])).refused(13, &["4194305", "4194304"]);
     broker.call(310, &[("b", "T"), ("e", "x"), ("f", "0"), ("g", "0"), ("h", "0")], Body::Empty).refused(1, &["queueId", "\"x\""]);
-    broker.call(310, &[("e", "0"), ("f", "0"), ("g", "0"), ("h", "0")], Body::Empty).refused(1, &["topic", "null"]);
+    broker.call(310, &[("e", "0"), ("f", "0"), ("g", "0"), ("h", "0")], Body::Empty).refused(1, &["<b>", "null"]);
     broker.call(9_999, &(), Body::Empty).refused(3, &["9999"]);
     broker.call(-5, &(), Body::Empty).refused(3, &["-5"]);
 }
