@@ -25,11 +25,11 @@ const STOP_DEADLINE: Duration = Duration::from_secs(10);
 /// Runs a role of ours until a signal stops it.
 pub fn run(plan: Result<Plan, Vec<String>>, common: &CommonArgs, started: Instant) -> i32 {
     let announce = |running: &Running| {
-        let ready = running.ready(started.elapsed());
+        let line = running.ready(started.elapsed()).to_json();
+        log::info!("serving: {line}");
         if common.ready_json {
-            say(&ready.to_json());
+            say(&line);
         }
-        log::info!("serving: {}", ready.to_json());
     };
     run_plan(plan, common, announce)
 }

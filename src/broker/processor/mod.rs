@@ -3,6 +3,7 @@
 //! - A request is found in [`RequestTable`] by its code: hot ones are served on the net thread that read them, slow ones on a work thread.
 //! - Sends are staged by the lane and appended together; every other request sees the sends that came before it in the same read.
 
+pub(crate) mod admin_broker;
 pub(crate) mod admin_group;
 pub(crate) mod admin_offset;
 pub(crate) mod admin_topic;
@@ -67,7 +68,21 @@ impl RequestTable {
         for code in [request::PULL_MESSAGE, request::LITE_PULL_MESSAGE] {
             table.add(code, Placement::Inline, Serving::Pull);
         }
-        for family in [offset::REQUESTS, query::REQUESTS, reply::REQUESTS, send_back::REQUESTS] {
+        let families = [
+            admin_broker::REQUESTS,
+            admin_group::REQUESTS,
+            admin_offset::REQUESTS,
+            admin_topic::REQUESTS,
+            assignment::REQUESTS,
+            client::REQUESTS,
+            lock::REQUESTS,
+            offset::REQUESTS,
+            query::REQUESTS,
+            relay::REQUESTS,
+            reply::REQUESTS,
+            send_back::REQUESTS,
+        ];
+        for family in families {
             for (code, placement, handler) in family {
                 table.add(*code, *placement, Serving::Plain(*handler));
             }
