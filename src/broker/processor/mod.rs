@@ -3,11 +3,19 @@
 //! - A request is found in [`RequestTable`] by its code: hot ones are served on the net thread that read them, slow ones on a work thread.
 //! - Sends are staged by the lane and appended together; every other request sees the sends that came before it in the same read.
 
+pub(crate) mod admin_group;
+pub(crate) mod admin_offset;
+pub(crate) mod admin_topic;
+pub(crate) mod answer;
+pub(crate) mod assignment;
+pub(crate) mod client;
 pub(crate) mod client_view;
+pub(crate) mod lock;
 pub(crate) mod offset;
 pub(crate) mod parked;
 pub(crate) mod pull;
 pub(crate) mod query;
+pub(crate) mod relay;
 pub(crate) mod reply;
 pub(crate) mod send;
 pub(crate) mod send_back;
