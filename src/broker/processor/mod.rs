@@ -48,6 +48,21 @@ enum Serving {
     Plain(Handler),
 }
 
+/// What each file serves.
+const FAMILIES: &[&[(i32, Placement, Handler)]] = &[
+    admin_group::REQUESTS,
+    admin_offset::REQUESTS,
+    admin_topic::REQUESTS,
+    assignment::REQUESTS,
+    client::REQUESTS,
+    lock::REQUESTS,
+    offset::REQUESTS,
+    query::REQUESTS,
+    relay::REQUESTS,
+    reply::REQUESTS,
+    send_back::REQUESTS,
+];
+
 /// Codes below this number are found by index.
 const DENSE: usize = 1024;
 
@@ -67,10 +82,8 @@ impl RequestTable {
         for code in [request::PULL_MESSAGE, request::LITE_PULL_MESSAGE] {
             table.add(code, Placement::Inline, Serving::Pull);
         }
-        for family in [offset::REQUESTS, query::REQUESTS, reply::REQUESTS, send_back::REQUESTS] {
-            for (code, placement, handler) in family {
-                table.add(*code, *placement, Serving::Plain(*handler));
-            }
+        for (code, placement, handler) in FAMILIES.iter().copied().flatten() {
+            table.add(*code, *placement, Serving::Plain(*handler));
         }
         table
     }
