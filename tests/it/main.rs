@@ -2,5 +2,6 @@
 
 mod admin;
 mod broker;
+mod clients;
 mod slow_disk;
 mod support;

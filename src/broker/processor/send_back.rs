@@ -55,8 +55,9 @@ fn send_back(context: &Arc<BrokerContext>, request: &Command<'_>, responder: Res
     context.stats.sent_back(&returned.topic, &header.group);
     // The consumer forgets the message once we say so: not before it is safe.
     when_durable(&context.store, returned.end, true, move |outcome| match outcome {
+        Durability::Durable => responder.ok(),
         Durability::Failed(why) => responder.error(response::SYSTEM_ERROR, &why),
-        Durability::Durable | Durability::TimedOut => responder.ok(),
+        Durability::TimedOut => responder.error(response::SYSTEM_ERROR, "FLUSH_DISK_TIMEOUT"),
     });
 }
 
