@@ -3,16 +3,19 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use crate::common::unique_id::UniqueIds;
 use crate::config::broker::BrokerConfig;
 use crate::runtime::clock::Clock;
 use crate::store::MessageStore;
 
 use super::clients::ClientTable;
+use super::delay::DelayLevels;
 use super::group::GroupTable;
 use super::hold::Hold;
 use super::lock::QueueLocks;
 use super::offset::OffsetTable;
 use super::out_api::Registration;
+use super::processor::parked::ParkedLanes;
 use super::stats::BrokerStats;
 use super::topic::TopicTable;
 
@@ -36,6 +39,8 @@ pub struct BrokerContext {
     pub locks: QueueLocks,
     /// Long polls.
     pub hold: Arc<Hold>,
+    /// Delay levels.
+    pub delay: Arc<DelayLevels>,
     /// Counters and rates.
     pub stats: BrokerStats,
     /// Name servers.
@@ -44,4 +49,10 @@ pub struct BrokerContext {
     pub store_host: SocketAddr,
     /// Milliseconds of the start.
     pub boot_ms: i64,
+    /// Ids for messages that come without one.
+    pub unique_ids: UniqueIds,
+    /// Net threads on which answers wait for the disk.
+    pub(crate) parked_lanes: ParkedLanes,
+    /// Properties that the broker adds to every message sent to it.
+    pub(crate) property_additions: String,
 }

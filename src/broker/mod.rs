@@ -16,5 +16,10 @@ pub mod lock;
 pub mod offset;
 pub mod out_api;
 pub mod processor;
+pub mod request_mode;
 pub mod stats;
+pub mod tasks;
 pub mod topic;
+
+mod attributes;
+mod table;

@@ -8,3 +8,4 @@ pub mod record;
 pub mod subscription;
 pub mod sysflag;
 pub mod topic;
+pub mod unique_id;

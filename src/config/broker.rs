@@ -4,6 +4,18 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use crate::store::StoreConfig;
 
+/// `brokerRole`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BrokerRole {
+    /// Answers without waiting for replicas.
+    #[default]
+    AsyncMaster,
+    /// Answers when enough replicas have the message.
+    SyncMaster,
+    /// Follows a master.
+    Slave,
+}
+
 /// What a broker needs to know.
 #[derive(Clone, Debug)]
 pub struct BrokerConfig {
@@ -13,6 +25,8 @@ pub struct BrokerConfig {
     pub broker_name: String,
     /// `brokerId`: 0 is the master.
     pub broker_id: i64,
+    /// `brokerRole`.
+    pub broker_role: BrokerRole,
     /// `brokerIP1`, when set: what clients are told and what messages carry as store host.
     pub broker_ip1: Option<String>,
     /// `brokerIP2`: told for HA; `brokerIP1` when `None`.
@@ -73,6 +87,11 @@ pub struct BrokerConfig {
     pub register_period_ms: u64,
     /// `registerBrokerTimeoutMills`.
     pub register_timeout_ms: u64,
+    /// `forceRegister`: false asks by 322 first and registers only when something changed.
+    pub force_register: bool,
+    /// `petrel server`: shows the name server of the same process that the registration is its own broker's, whose address it may
+    /// replace by the one each client reached it by. `None` when an address was set.
+    pub own_name_server_token: Option<String>,
     /// `useServerSideResetOffset`.
     pub server_side_reset_offset: bool,
     /// `storeReplyMessageEnable`.
@@ -98,6 +117,7 @@ impl BrokerConfig {
             cluster_name: "DefaultCluster".to_owned(),
             broker_name: "broker-a".to_owned(),
             broker_id: 0,
+            broker_role: BrokerRole::AsyncMaster,
             broker_ip1: None,
             broker_ip2: None,
             advertised_port: None,
@@ -128,6 +148,8 @@ impl BrokerConfig {
             flush_delay_offset_interval_ms: 10_000,
             register_period_ms: 30_000,
             register_timeout_ms: 24_000,
+            force_register: true,
+            own_name_server_token: None,
             server_side_reset_offset: true,
             store_reply_message: true,
             validate_system_topic: true,

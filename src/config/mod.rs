@@ -1,4 +1,10 @@
-//! Configuration: [`raw`] keeps what was given (text, source, unknown keys), [`broker`] and [`namesrv`] are what it means.
+//! Configuration: [`raw`] keeps what was given (text, source), [`keys`] is every known key, [`resolve`] turns text into [`broker`] and
+//! [`namesrv`], with all errors at once.
 
 pub mod broker;
+pub mod edit;
+pub mod host;
+pub mod keys;
 pub mod namesrv;
+pub mod raw;
+pub mod resolve;

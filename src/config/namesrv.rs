@@ -12,6 +12,10 @@ pub struct NamesrvConfig {
     pub listen_port: u16,
     /// `kvConfigPath`.
     pub kv_config_path: PathBuf,
+    /// `configStorePath`: what update requests (318) write.
+    pub config_store_path: PathBuf,
+    /// `configBlackList`: keys that 318 must not touch.
+    pub config_black_list: Vec<String>,
     /// `orderMessageEnable`.
     pub order_message_enable: bool,
     /// `returnOrderTopicConfigToBroker`.
@@ -24,6 +28,8 @@ pub struct NamesrvConfig {
     pub enable_topic_list: bool,
     /// `supportActingMaster`.
     pub support_acting_master: bool,
+    /// `notifyMinBrokerIdChanged`.
+    pub notify_min_broker_id_changed: bool,
     /// `needWaitForService`.
     pub need_wait_for_service: bool,
     /// `waitSecondsForService`.
@@ -32,7 +38,12 @@ pub struct NamesrvConfig {
     pub scan_interval_ms: u64,
     /// `serverChannelMaxIdleTimeSeconds`.
     pub idle_seconds: u64,
-    /// `petrel server`: answer broker addresses by which the asking client reached us (cli.md), when the broker did not set one.
+    /// Prefix of thread names; may be empty.
+    pub tag: String,
+    /// `netThreads` (ours); `None`: 1.
+    pub net_threads: Option<usize>,
+    /// `petrel server`: clients are told the address of this process's broker by which they reached the name server, unless the broker
+    /// was given one.
     pub answer_local_address: bool,
     /// Every key given or defaulted, as text, for request 319; sorted by key.
     pub all: std::collections::BTreeMap<String, String>,
@@ -41,20 +52,26 @@ pub struct NamesrvConfig {
 impl NamesrvConfig {
     /// Defaults, with files in `root`.
     pub fn new(root: impl Into<PathBuf>) -> Self {
+        let folder = root.into().join("namesrv");
         Self {
             bind_address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             listen_port: 9876,
-            kv_config_path: root.into().join("namesrv").join("kvConfig.json"),
+            kv_config_path: folder.join("kvConfig.json"),
+            config_store_path: folder.join("namesrv.properties"),
+            config_black_list: ["configBlackList", "configStorePath", "kvConfigPath"].map(str::to_owned).to_vec(),
             order_message_enable: false,
             return_order_topic_config: true,
             delete_topic_with_registration: true,
             enable_all_topic_list: true,
             enable_topic_list: true,
             support_acting_master: false,
+            notify_min_broker_id_changed: false,
             need_wait_for_service: false,
             wait_seconds_for_service: 45,
             scan_interval_ms: 5_000,
             idle_seconds: 120,
+            tag: String::new(),
+            net_threads: None,
             answer_local_address: false,
             all: std::collections::BTreeMap::new(),
         }

@@ -1,1 +1,189 @@
-//! `checkpoint`: how far each derived file was flushed (store.md 11).
+//! `checkpoint`: how far the log and each derived file were flushed. 4096 bytes, big-endian i64s.
+//!
+//! | at | field |
+//! |---|---|
+//! | 0 | physic_timestamp: store time of the last record of the log known to be on disk |
+//! | 8 | logics_timestamp: store time of the last record dispatched when the last thorough consume queue flush began |
+//! | 16 | index_timestamp: store time up to which full index files are on disk |
+//! | 24 | master_flushed_offset |
+//! | 32 | confirm_offset |
+//! | 40 | logics_offset: physical offset of that record |
+//! | 64 | flushed_offset (ours): end of the log known to be on disk |
+//! | 72 | 1 when flushed_offset says something |
+//!
+//! Older files are shorter; what is missing is 0, as is a value that is negative. The file may lag behind the disk, never run
+//! ahead of it: recovery starts earlier then, and finds the same.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::error::StoreError;
+use super::fs::{Fs, FsFile};
+
+/// Bytes of the file.
+const SIZE: usize = 4096;
+const PHYSIC_TIMESTAMP: usize = 0;
+const LOGICS_TIMESTAMP: usize = 8;
+const INDEX_TIMESTAMP: usize = 16;
+const MASTER_FLUSHED_OFFSET: usize = 24;
+const CONFIRM_OFFSET: usize = 32;
+const LOGICS_OFFSET: usize = 40;
+const FLUSHED_OFFSET: usize = 64;
+const FLUSHED_KNOWN: usize = 72;
+
+/// How much older than the checkpoint a record may be and still count as perhaps not flushed, ms.
+const MARGIN_MS: i64 = 3_000;
+
+/// What a checkpoint says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are those of the table at the top of this file")]
+pub(super) struct Positions {
+    pub(super) physic_timestamp: i64,
+    pub(super) logics_timestamp: i64,
+    pub(super) index_timestamp: i64,
+    pub(super) master_flushed_offset: i64,
+    pub(super) confirm_offset: i64,
+    pub(super) logics_offset: i64,
+    pub(super) flushed_offset: Option<i64>,
+}
+
+impl Positions {
+    /// Everything stored before this time is in the log and in the queues on disk; 0 when unknown.
+    pub(super) fn min_timestamp(&self) -> i64 {
+        (self.physic_timestamp.min(self.logics_timestamp) - MARGIN_MS).max(0)
+    }
+
+    fn decode(bytes: &[u8]) -> Self {
+        let field = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| i64::from_be_bytes(*chunk).max(0));
+        Self {
+            physic_timestamp: field(PHYSIC_TIMESTAMP),
+            logics_timestamp: field(LOGICS_TIMESTAMP),
+            index_timestamp: field(INDEX_TIMESTAMP),
+            master_flushed_offset: field(MASTER_FLUSHED_OFFSET),
+            confirm_offset: field(CONFIRM_OFFSET),
+            logics_offset: field(LOGICS_OFFSET),
+            flushed_offset: (field(FLUSHED_KNOWN) == 1).then(|| field(FLUSHED_OFFSET)),
+        }
+    }
+
+    fn encode(&self) -> [u8; SIZE] {
+        let mut bytes = [0; SIZE];
+        let mut put = |at: usize, value: i64| bytes[at..at + size_of::<i64>()].copy_from_slice(&value.to_be_bytes());
+        put(PHYSIC_TIMESTAMP, self.physic_timestamp);
+        put(LOGICS_TIMESTAMP, self.logics_timestamp);
+        put(INDEX_TIMESTAMP, self.index_timestamp);
+        put(MASTER_FLUSHED_OFFSET, self.master_flushed_offset);
+        put(CONFIRM_OFFSET, self.confirm_offset);
+        put(LOGICS_OFFSET, self.logics_offset);
+        put(FLUSHED_OFFSET, self.flushed_offset.unwrap_or(0));
+        put(FLUSHED_KNOWN, i64::from(self.flushed_offset.is_some()));
+        bytes
+    }
+}
+
+/// The file.
+pub(super) struct Checkpoint {
+    path: PathBuf,
+    fs: Arc<dyn Fs>,
+    state: Mutex<State>,
+}
+
+struct State {
+    file: Option<Arc<dyn FsFile>>,
+    written: Positions,
+    synced: bool,
+}
+
+impl Checkpoint {
+    /// Reads the file below `root`; zeros when there is none.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn load(root: &Path, fs: Arc<dyn Fs>) -> Result<(Self, Positions), StoreError> {
+        let path = root.join("checkpoint");
+        let (mut file, mut positions) = (None, Positions::default());
+        if fs.exists(&path) {
+            let failed = |error| StoreError::Io("read", path.clone(), error);
+            let opened = fs.open(&path, false).map_err(failed)?;
+            let mut bytes = vec![0; (opened.len().map_err(failed)? as usize).min(SIZE)];
+            opened.read_exact_at(&mut bytes, 0).map_err(failed)?;
+            positions = Positions::decode(&bytes);
+            file = Some(opened);
+        }
+        let state = Mutex::new(State { file, written: positions, synced: false });
+        Ok((Self { path, fs, state }, positions))
+    }
+
+    /// Writes the positions if they changed; with `sync` makes them durable. What they speak of must be on disk before.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn write(&self, positions: Positions, sync: bool) -> Result<(), StoreError> {
+        let failed = |error| StoreError::Io("write", self.path.clone(), error);
+        let mut state = self.state.lock();
+        let file = match &state.file {
+            Some(file) => Arc::clone(file),
+            None => Arc::clone(state.file.insert(self.fs.open(&self.path, true).map_err(failed)?)),
+        };
+        if state.written != positions || !state.synced {
+            file.write_all_at(&positions.encode(), 0).map_err(failed)?;
+            (state.written, state.synced) = (positions, false);
+        }
+        if sync && !state.synced {
+            file.sync_data().map_err(failed)?;
+            state.synced = true;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::fs::RealFs;
+
+    #[test]
+    fn what_was_written_is_read_back_and_the_bytes_are_java_s() {
+        let folder = tempfile::tempdir().unwrap();
+        let (checkpoint, none) = Checkpoint::load(folder.path(), RealFs::shared()).unwrap();
+        assert_eq!(none, Positions::default());
+        let positions = Positions {
+            physic_timestamp: 5_000,
+            logics_timestamp: 4_000,
+            index_timestamp: 3,
+            master_flushed_offset: 4,
+            confirm_offset: 5,
+            logics_offset: 6,
+            flushed_offset: Some(7),
+        };
+        checkpoint.write(positions, false).unwrap();
+        checkpoint.write(positions, true).unwrap();
+        assert_eq!(positions.min_timestamp(), 1_000);
+        let bytes = std::fs::read(folder.path().join("checkpoint")).unwrap();
+        assert_eq!(bytes.len(), SIZE);
+        let at = |at: usize| i64::from_be_bytes(bytes[at..at + 8].try_into().unwrap());
+        assert_eq!([at(0), at(8), at(16), at(24), at(32), at(40), at(48), at(64)], [5_000, 4_000, 3, 4, 5, 6, 0, 7]);
+        assert_eq!(Checkpoint::load(folder.path(), RealFs::shared()).unwrap().1, positions);
+    }
+
+    #[test]
+    fn short_empty_and_negative_files_count_as_zero_where_they_say_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("checkpoint");
+        let mut bytes = [1u8; 24].to_vec();
+        for (len, expected) in [(0, [0, 0, 0]), (7, [0, 0, 0]), (8, [0x0101_0101_0101_0101, 0, 0]), (24, [0x0101_0101_0101_0101; 3])] {
+            std::fs::write(&path, &bytes[..len]).unwrap();
+            let (_, read) = Checkpoint::load(folder.path(), RealFs::shared()).unwrap();
+            assert_eq!([read.physic_timestamp, read.logics_timestamp, read.index_timestamp], expected, "{len}");
+            assert_eq!((read.logics_offset, read.flushed_offset), (0, None));
+        }
+        bytes[0] = 0x80;
+        std::fs::write(&path, &bytes).unwrap();
+        let (checkpoint, read) = Checkpoint::load(folder.path(), RealFs::shared()).unwrap();
+        assert_eq!((read.physic_timestamp, read.min_timestamp()), (0, 0));
+        checkpoint.write(read, true).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), SIZE as u64, "extended");
+    }
+}

@@ -1,73 +1,896 @@
-//! One consume queue: 20-byte units that point into the commit log.
+//! One consume queue: 20-byte units that point into the commit log (Java's `ConsumeQueue`).
+//!
+//! Units lie in files `consumequeue/<topic>/<queueId>/<20 digits>` of equal nominal length, sparse, and behind them in a
+//! tail in memory that a flush writes out.
+//! - Queue offset q is unit q: a position is never shifted. An offset without a record holds a filler.
+//! - One thread puts (the dispatcher, or recovery before it). Any thread reads, at any time; a reader waits for at most a copy of
+//!   memory. Flush, truncation, cleaning and deletion exclude each other by the table's maintenance lock, which comes
+//!   before a queue's state lock.
+//! - `max_offset` is published after the unit can be read.
+//! - A queue at rest costs this struct: no mapping, no descriptor, no buffer.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 use super::error::StoreError;
+use super::file_cache::{FileCache, failed};
+use super::format::cq_unit::CQ_UNIT_SIZE;
+pub(super) use super::format::cq_unit::CqUnit;
+use super::fs::{Fs, FsFile};
 
-/// One unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CqUnit {
-    /// Start of the record in the commit log.
-    pub(super) physical_offset: i64,
-    /// Bytes of the record.
-    pub(super) size: i32,
-    /// Hash of the tags, or the deliver time on the schedule topic.
-    pub(super) tags_code: i64,
+/// [`CQ_UNIT_SIZE`] for arithmetic on offsets.
+const UNIT: i64 = CQ_UNIT_SIZE as i64;
+/// Units that one read of a file brings: a buffer on the stack.
+const READ_UNITS: i64 = 400;
+/// Fillers that may lie in memory: longer gaps are written out on the way.
+const FILLERS_IN_MEMORY: i64 = 4_096;
+/// Most fillers in front of one unit (200 MB): a wider gap is a damaged queue offset.
+const MAX_GAP: i64 = 10_000_000;
+/// Files at the end of a queue that recovery reads.
+const RECOVERED_FILES: usize = 3;
+/// Bytes of recovery's reads behind the first.
+const SCAN_BYTES: usize = 64_000;
+const NONE: i64 = -1;
+
+/// What all queues of a store share.
+pub(super) struct QueueFiles {
+    pub(super) fs: Arc<dyn Fs>,
+    /// `<root>/consumequeue`.
+    pub(super) root: PathBuf,
+    /// Units of a file.
+    pub(super) units_per_file: i64,
+    pub(super) cache: FileCache,
+    pub(super) dirty: Mutex<Vec<Arc<ConsumeQueue>>>,
+    pub(super) dirty_bytes: AtomicUsize,
+    pub(super) maintenance: Mutex<Maintenance>,
+    next_key: AtomicU64,
+}
+
+/// State of the one who writes, removes or syncs files; its lock makes him the only one.
+#[derive(Default)]
+pub(super) struct Maintenance {
+    /// Written since they were last synced: by queue key and first unit.
+    pub(super) unsynced: HashMap<(u64, i64), Arc<ConsumeQueue>>,
+    /// Folders with new entries.
+    pub(super) changed_folders: BTreeSet<PathBuf>,
+    /// Why a sync failed: final, since what was dirty may be forgotten.
+    pub(super) sync_failure: Option<(PathBuf, String)>,
+    buffer: Vec<u8>,
+}
+
+impl QueueFiles {
+    pub(super) fn new(fs: Arc<dyn Fs>, root: PathBuf, file_size: usize, descriptors: usize) -> Arc<Self> {
+        Arc::new(Self {
+            fs,
+            root,
+            units_per_file: file_size.div_ceil(CQ_UNIT_SIZE).max(1) as i64,
+            cache: FileCache::new(descriptors),
+            dirty: Mutex::default(),
+            dirty_bytes: AtomicUsize::new(0),
+            maintenance: Mutex::default(),
+            next_key: AtomicU64::new(1),
+        })
+    }
+
+    /// Nominal length of a file.
+    pub(super) fn file_size(&self) -> u64 {
+        (self.units_per_file * UNIT) as u64
+    }
+
+    /// First unit of the file that holds unit `offset`.
+    fn file_of(&self, offset: i64) -> i64 {
+        offset - offset % self.units_per_file
+    }
 }
 
 /// A queue: units on disk, a tail of units in memory that `flush-cq` writes, and the counter of the next append.
-pub struct ConsumeQueue {}
+pub struct ConsumeQueue {
+    files: Arc<QueueFiles>,
+    this: Weak<ConsumeQueue>,
+    key: u64,
+    topic: Box<str>,
+    queue_id: i32,
+    next_append_offset: AtomicI64,
+    min_offset: AtomicI64,
+    max_offset: AtomicI64,
+    max_physical_offset: AtomicI64,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// First unit of the first file.
+    first: i64,
+    /// Units up to here are in files; the tail begins here.
+    on_disk: i64,
+    tail: Vec<u8>,
+    /// Physical offset of the unit at the min offset, when it is known.
+    min_physical: i64,
+    /// The last unit that recovery found: a crash may have cut its tags code.
+    suspect: i64,
+    /// In the list of dirty queues.
+    listed: bool,
+    /// Its topic was deleted: nothing is written any more.
+    removed: bool,
+}
+
+impl State {
+    /// Behind the last unit.
+    fn end(&self) -> i64 {
+        self.on_disk + (self.tail.len() / CQ_UNIT_SIZE) as i64
+    }
+
+    fn tail_bytes(&self, from: i64, to: i64) -> &[u8] {
+        let at = |offset: i64| (offset - self.on_disk) as usize * CQ_UNIT_SIZE;
+        &self.tail[at(from)..at(to)]
+    }
+}
+
+/// What recovery found in a queue's folder.
+struct Recovered {
+    first: i64,
+    end: i64,
+    max_physical: i64,
+    /// Smallest queue offset that has a record and that record's offset, when the first file was read.
+    first_present: Option<(i64, i64)>,
+    /// Whether units behind the end had to be given up.
+    damaged: bool,
+}
 
 impl ConsumeQueue {
+    /// A queue without a file.
+    pub(super) fn create(files: &Arc<QueueFiles>, topic: &str, queue_id: i32) -> Arc<Self> {
+        let nothing = Recovered { first: 0, end: 0, max_physical: NONE, first_present: None, damaged: false };
+        Self::from_recovered(files, topic, queue_id, &nothing)
+    }
+
+    /// The queue of an existing folder: reads its last files forward up to the first hole, removes what lies behind it. The second value is the physical
+    /// offset from which its records must be dispatched again, when units were given up.
+    ///
+    /// # Errors
+    /// A file of a wrong length or name, or the system's; with the path.
+    pub(super) fn recover(files: &Arc<QueueFiles>, topic: &str, queue_id: i32) -> Result<(Arc<Self>, Option<i64>), StoreError> {
+        let folder = files.root.join(topic).join(queue_id.to_string());
+        let recovered = recover_folder(files, &folder)?;
+        let again_from = recovered.damaged.then_some(recovered.max_physical.max(0));
+        Ok((Self::from_recovered(files, topic, queue_id, &recovered), again_from))
+    }
+
+    fn from_recovered(files: &Arc<QueueFiles>, topic: &str, queue_id: i32, found: &Recovered) -> Arc<Self> {
+        let (min_offset, min_physical) = found.first_present.unwrap_or((found.first, NONE));
+        Arc::new_cyclic(|this| Self {
+            files: Arc::clone(files),
+            this: Weak::clone(this),
+            key: files.next_key.fetch_add(1, Ordering::Relaxed),
+            topic: topic.into(),
+            queue_id,
+            next_append_offset: AtomicI64::new(found.end),
+            min_offset: AtomicI64::new(min_offset),
+            max_offset: AtomicI64::new(found.end),
+            max_physical_offset: AtomicI64::new(found.max_physical),
+            state: Mutex::new(State {
+                first: found.first,
+                on_disk: found.end,
+                tail: Vec::new(),
+                min_physical,
+                suspect: found.end - 1,
+                listed: false,
+                removed: false,
+            }),
+        })
+    }
+
     /// Topic.
     pub(super) fn topic(&self) -> &str {
-        todo!()
+        &self.topic
     }
 
     /// Queue id.
     pub(super) fn queue_id(&self) -> i32 {
-        todo!()
+        self.queue_id
     }
 
     /// Takes the next queue offset. Only under the put lock, which is what orders it.
     pub(super) fn next_append_offset(&self) -> i64 {
-        todo!()
+        self.next_append_offset.load(Ordering::Relaxed)
     }
 
     /// The append went into the log: the next one gets `offset`. Only under the put lock.
     pub(super) fn set_next_append_offset(&self, offset: i64) {
-        let _ = offset;
-        todo!()
+        self.next_append_offset.store(offset, Ordering::Relaxed);
     }
 
     /// Smallest readable offset.
     pub(super) fn min_offset(&self) -> i64 {
-        todo!()
+        self.min_offset.load(Ordering::Acquire)
     }
 
     /// Offset behind the last unit (disk and tail).
     pub(super) fn max_offset(&self) -> i64 {
-        todo!()
+        self.max_offset.load(Ordering::Acquire)
     }
 
     /// End of the last record that has a unit; -1 for an empty queue. Fillers do not count.
     pub(super) fn max_physical_offset(&self) -> i64 {
-        todo!()
+        self.max_physical_offset.load(Ordering::Acquire)
     }
+
+    /// Units of a file.
+    pub(super) fn units_per_file(&self) -> i64 {
+        self.files.units_per_file
+    }
+
+    // ---- put ----
 
     /// Adds the unit of queue offset `offset` (idempotent; a gap is filled, never shifted over). Only the dispatcher and recovery.
     ///
     /// # Errors
-    /// A gap that had to be read or written and could not.
+    /// A gap that had to be read or written and could not; an offset or a unit that cannot be.
     pub(super) fn put(&self, offset: i64, unit: CqUnit) -> Result<(), StoreError> {
-        let _ = (offset, unit);
-        todo!()
+        if !unit.is_present() || !(0..=i64::MAX / UNIT - self.files.units_per_file).contains(&offset) {
+            return Err(self.refuse(format!("no unit can be made of queueOffset={offset} {unit:?}")));
+        }
+        let mut state = self.state.lock();
+        if state.end() == state.first && self.max_physical_offset() < unit.end() {
+            if state.first != self.files.file_of(offset) {
+                drop(state);
+                self.restart_at(self.files.file_of(offset))?;
+                state = self.state.lock();
+            }
+            self.min_offset.store(offset, Ordering::Release);
+            state.min_physical = unit.physical_offset;
+        } else if unit.end() <= self.max_physical_offset() || offset < state.end() {
+            return self.mend(state, offset, unit);
+        }
+        while state.end() < offset {
+            if offset - state.end() > MAX_GAP {
+                let end = state.end();
+                drop(state);
+                return Err(self.refuse(format!("queueOffset={offset} is more than {MAX_GAP} behind the queue's end {end}")));
+            }
+            let fillers = (offset - state.end()).min(FILLERS_IN_MEMORY);
+            for _ in 0..fillers {
+                self.push(&mut state, CqUnit::FILLER);
+            }
+            if state.end() < offset {
+                drop(state);
+                self.flush(&mut self.files.maintenance.lock())?;
+                state = self.state.lock();
+            }
+        }
+        self.push(&mut state, unit);
+        self.max_physical_offset.store(unit.end(), Ordering::Release);
+        self.max_offset.store(state.end(), Ordering::Release);
+        Ok(())
     }
 
-    /// Appends up to `max` units from `offset` on to `out`; fewer at the end.
+    fn push(&self, state: &mut State, unit: CqUnit) {
+        state.tail.extend_from_slice(&unit.encode());
+        self.files.dirty_bytes.fetch_add(CQ_UNIT_SIZE, Ordering::Relaxed);
+        if !state.listed
+            && let Some(this) = self.this.upgrade()
+        {
+            state.listed = true;
+            self.files.dirty.lock().push(this);
+        }
+    }
+
+    /// The unit is already there, as far as offsets tell. The last one that recovery found may have lost the end of its tags code with a
+    /// page that never reached the disk: it is written again when it belongs to the same record.
+    fn mend(&self, state: parking_lot::MutexGuard<'_, State>, offset: i64, unit: CqUnit) -> Result<(), StoreError> {
+        let suspect = state.suspect == offset;
+        let (there, on_disk) = (state.end(), state.on_disk);
+        drop(state);
+        if !suspect || offset >= on_disk {
+            if unit.end() > self.max_physical_offset() {
+                log::warn!(
+                    "queue offset is taken, unit ignored: topic={} queueId={} queueOffset={offset} maxOffset={there} physicalOffset={}",
+                    self.topic,
+                    self.queue_id,
+                    unit.physical_offset
+                );
+            }
+            return Ok(());
+        }
+        let stored = self.unit_at(offset)?;
+        self.state.lock().suspect = NONE;
+        if stored.is_none_or(|stored| stored.physical_offset != unit.physical_offset || stored == unit) {
+            return Ok(());
+        }
+        let mut maintenance = self.files.maintenance.lock();
+        self.write(&mut maintenance, offset, &unit.encode())?;
+        self.max_physical_offset.fetch_max(unit.end(), Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// An empty queue begins in another file.
+    fn restart_at(&self, first: i64) -> Result<(), StoreError> {
+        let mut maintenance = self.files.maintenance.lock();
+        let old = self.state.lock().first;
+        self.remove_file(&mut maintenance, old)?;
+        let mut state = self.state.lock();
+        state.first = first;
+        state.on_disk = first;
+        state.suspect = NONE;
+        Ok(())
+    }
+
+    fn refuse(&self, why: String) -> StoreError {
+        StoreError::Damaged(self.folder(), why)
+    }
+
+    // ---- read ----
+
+    /// Appends up to `max` units from `offset` on to `out`; fewer at the end. Fillers and zeros are units too: see
+    /// [`CqUnit::is_present`].
+    ///
+    /// # Errors
+    /// The system's; `NotFound` when a file is missing.
+    pub(super) fn read(&self, offset: i64, max: usize, out: &mut Vec<CqUnit>) -> Result<(), StoreError> {
+        let end = offset.saturating_add(i64::try_from(max).unwrap_or(i64::MAX)).min(self.max_offset());
+        let mut at = offset.max(0);
+        while at < end {
+            let on_disk = {
+                let state = self.state.lock();
+                let end = end.min(state.end());
+                if at >= state.on_disk {
+                    if at < end {
+                        out.extend(CqUnit::decode_all(state.tail_bytes(at, end)));
+                    }
+                    return Ok(());
+                }
+                state.on_disk
+            };
+            let to = end.min(on_disk).min(self.files.file_of(at) + self.files.units_per_file).min(at + READ_UNITS);
+            self.read_file(at, to, out)?;
+            at = to;
+        }
+        Ok(())
+    }
+
+    /// The unit at `offset`, be it a filler or zeros; `None` outside the queue.
+    ///
+    /// # Errors
+    /// The system's; `NotFound` when a file is missing.
+    pub(super) fn unit_at(&self, offset: i64) -> Result<Option<CqUnit>, StoreError> {
+        if offset < 0 || offset >= self.max_offset() {
+            return Ok(None);
+        }
+        {
+            let state = self.state.lock();
+            if offset >= state.on_disk {
+                let there = offset < state.end();
+                return Ok(there.then(|| CqUnit::decode(state.tail_bytes(offset, offset + 1))));
+            }
+        }
+        let mut bytes = [0; CQ_UNIT_SIZE];
+        self.read_bytes(offset, &mut bytes)?;
+        Ok(Some(CqUnit::decode(&bytes)))
+    }
+
+    /// Units `from..to` of one file.
+    fn read_file(&self, from: i64, to: i64, out: &mut Vec<CqUnit>) -> Result<(), StoreError> {
+        let mut buffer = [0; READ_UNITS as usize * CQ_UNIT_SIZE];
+        let bytes = &mut buffer[..(to - from) as usize * CQ_UNIT_SIZE];
+        self.read_bytes(from, bytes)?;
+        out.extend(CqUnit::decode_all(bytes));
+        Ok(())
+    }
+
+    fn read_bytes(&self, from: i64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        let first = self.files.file_of(from);
+        let file = self.open(first)?;
+        file.read_exact_at(bytes, ((from - first) * UNIT) as u64).map_err(failed("read", &self.path(first)))
+    }
+
+    /// Smallest offset in `from..to` that has a record, and that record's unit. A missing file has none.
     ///
     /// # Errors
     /// The system's.
-    pub(super) fn read(&self, offset: i64, max: usize, out: &mut Vec<CqUnit>) -> Result<(), StoreError> {
-        let _ = (offset, max, out);
-        todo!()
+    pub(super) fn next_present(&self, from: i64, to: i64) -> Result<Option<(i64, CqUnit)>, StoreError> {
+        let mut at = from;
+        let mut units = Vec::new();
+        let mut ask = 1;
+        while at < to {
+            units.clear();
+            match self.read(at, usize::try_from((to - at).min(ask)).unwrap_or(0), &mut units) {
+                Ok(()) => {}
+                Err(error) if is_missing(&error) => {
+                    at = self.files.file_of(at) + self.files.units_per_file;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            if units.is_empty() {
+                return Ok(None);
+            }
+            if let Some(place) = units.iter().position(CqUnit::is_present) {
+                return Ok(Some((at + place as i64, units[place])));
+            }
+            at += units.len() as i64;
+            ask = READ_UNITS;
+        }
+        Ok(None)
     }
+
+    // ---- files ----
+
+    fn folder(&self) -> PathBuf {
+        self.files.root.join(&*self.topic).join(self.queue_id.to_string())
+    }
+
+    fn path(&self, first: i64) -> PathBuf {
+        self.folder().join(format!("{:020}", first * UNIT))
+    }
+
+    fn open(&self, first: i64) -> Result<Arc<dyn FsFile>, StoreError> {
+        if let Some(file) = self.files.cache.get((self.key, first)) {
+            return Ok(file);
+        }
+        let path = self.path(first);
+        let file = self.files.fs.open(&path, false).map_err(failed("open", &path))?;
+        self.files.cache.insert((self.key, first), Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Opens a file for writing; makes it, sparse, when it does not exist.
+    fn open_or_create(&self, maintenance: &mut Maintenance, first: i64) -> Result<Arc<dyn FsFile>, StoreError> {
+        if let Some(file) = self.files.cache.get((self.key, first)) {
+            return Ok(file);
+        }
+        let (path, folder) = (self.path(first), self.folder());
+        let file = match self.files.fs.open(&path, false) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.files.fs.create_dir_all(&folder).map_err(failed("create", &folder))?;
+                maintenance.changed_folders.extend(folder.ancestors().take(4).map(Path::to_owned)); // up to the store's root
+                self.files.fs.open(&path, true).map_err(failed("create", &path))?
+            }
+            Err(error) => return Err(failed("open", &path)(error)),
+        };
+        if file.len().map_err(failed("stat", &path))? != self.files.file_size() {
+            file.set_len(self.files.file_size()).map_err(failed("extend", &path))?;
+        }
+        self.files.cache.insert((self.key, first), Arc::clone(&file));
+        Ok(file)
+    }
+
+    fn remove_file(&self, maintenance: &mut Maintenance, first: i64) -> Result<(), StoreError> {
+        let path = self.path(first);
+        self.files.cache.remove((self.key, first));
+        maintenance.unsynced.remove(&(self.key, first));
+        match self.files.fs.remove_file(&path) {
+            Ok(()) => {
+                maintenance.changed_folders.insert(self.folder());
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(failed("remove", &path)(error)),
+        }
+    }
+
+    /// Writes units that lie in one file.
+    fn write(&self, maintenance: &mut Maintenance, at: i64, bytes: &[u8]) -> Result<(), StoreError> {
+        let first = self.files.file_of(at);
+        let file = self.open_or_create(maintenance, first)?;
+        if let Some(this) = self.this.upgrade() {
+            maintenance.unsynced.insert((self.key, first), this);
+        }
+        file.write_all_at(bytes, ((at - first) * UNIT) as u64).map_err(failed("write", &self.path(first)))
+    }
+
+    // ---- maintenance ----
+
+    /// Writes the tail out, one write per file. What fails stays in memory.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn flush(&self, maintenance: &mut Maintenance) -> Result<(), StoreError> {
+        let mut buffer = std::mem::take(&mut maintenance.buffer);
+        buffer.clear();
+        let mut at = {
+            let state = self.state.lock();
+            if state.removed {
+                return Ok(());
+            }
+            buffer.extend_from_slice(&state.tail);
+            state.on_disk
+        };
+        let mut rest = buffer.as_slice();
+        let mut outcome = Ok(());
+        while !rest.is_empty() && outcome.is_ok() {
+            let room = self.files.file_of(at) + self.files.units_per_file - at;
+            let (piece, behind) = rest.split_at(rest.len().min(room as usize * CQ_UNIT_SIZE));
+            outcome = self.write(maintenance, at, piece);
+            if outcome.is_ok() {
+                at += (piece.len() / CQ_UNIT_SIZE) as i64;
+                rest = behind;
+                self.written(piece.len());
+            }
+        }
+        buffer.shrink_to(1 << 20);
+        maintenance.buffer = buffer;
+        outcome
+    }
+
+    fn written(&self, bytes: usize) {
+        let mut state = self.state.lock();
+        state.on_disk += (bytes / CQ_UNIT_SIZE) as i64;
+        if bytes == state.tail.len() {
+            state.tail = Vec::new();
+        } else {
+            state.tail.drain(..bytes);
+        }
+        self.files.dirty_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// The queue left the list of dirty queues and is about to be flushed.
+    pub(super) fn unlisted(&self) {
+        self.state.lock().listed = false;
+    }
+
+    /// Puts the queue back on the list when its flush failed and left something in memory.
+    pub(super) fn list_again_after(&self, flushed: &Result<(), StoreError>) {
+        let mut state = self.state.lock();
+        if flushed.is_err()
+            && !state.listed
+            && !state.removed
+            && !state.tail.is_empty()
+            && let Some(this) = self.this.upgrade()
+        {
+            state.listed = true;
+            self.files.dirty.lock().push(this);
+        }
+    }
+
+    /// fdatasync of one file.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn sync(&self, first: i64) -> Result<(), StoreError> {
+        let file = match self.open(first) {
+            Err(error) if is_missing(&error) => return Ok(()), // cleaned or deleted
+            opened => opened?,
+        };
+        file.sync_data().map_err(failed("sync", &self.path(first)))
+    }
+
+    /// Removes every unit whose record does not end at or before `end`, zeroes its place.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn truncate_behind(&self, end: i64, maintenance: &mut Maintenance) -> Result<(), StoreError> {
+        if self.max_physical_offset() <= end {
+            return Ok(());
+        }
+        let (keep, max_physical) = self.find_cut(end)?;
+        let (first, on_disk) = {
+            let mut state = self.state.lock();
+            let on_disk = state.on_disk;
+            let tail_units = (keep - on_disk).max(0) as usize;
+            let dropped = state.tail.len() - tail_units * CQ_UNIT_SIZE;
+            state.tail.truncate(tail_units * CQ_UNIT_SIZE);
+            self.files.dirty_bytes.fetch_sub(dropped, Ordering::Relaxed);
+            state.on_disk = on_disk.min(keep);
+            state.suspect = state.suspect.min(keep - 1);
+            if self.min_offset() >= keep {
+                state.min_physical = NONE;
+            }
+            self.max_physical_offset.store(max_physical, Ordering::Release);
+            self.max_offset.store(keep, Ordering::Release);
+            self.min_offset.fetch_min(keep, Ordering::AcqRel);
+            (state.first, on_disk)
+        };
+        self.cut_files(maintenance, first, keep, on_disk)
+    }
+
+    /// Offset behind the last unit whose record ends at or before `end`, and that record's end. Without such a unit, the offset of the first
+    /// unit that goes: fillers in front of it keep the numbering.
+    fn find_cut(&self, end: i64) -> Result<(i64, i64), StoreError> {
+        let first = self.state.lock().first;
+        let mut at = self.max_offset();
+        let mut cut = at;
+        let mut units = Vec::new();
+        while at > first {
+            let from = (at - READ_UNITS).max(first).max(self.files.file_of(at - 1));
+            units.clear();
+            match self.read(from, (at - from) as usize, &mut units) {
+                Err(error) if !is_missing(&error) => return Err(error),
+                _ => {}
+            }
+            for (place, unit) in units.iter().enumerate().rev() {
+                let offset = from + place as i64;
+                if unit.is_present() && unit.end() <= end {
+                    return Ok((offset + 1, unit.end()));
+                }
+                if unit.is_present() || !unit.is_valid() {
+                    cut = offset;
+                }
+            }
+            at = from;
+        }
+        Ok((cut, NONE))
+    }
+
+    fn cut_files(&self, maintenance: &mut Maintenance, first: i64, keep: i64, on_disk: i64) -> Result<(), StoreError> {
+        if keep >= on_disk {
+            return Ok(());
+        }
+        let kept = self.files.file_of((keep - 1).max(first));
+        let mut behind = self.files.file_of(on_disk - 1);
+        while behind > kept {
+            self.remove_file(maintenance, behind)?;
+            behind -= self.files.units_per_file;
+        }
+        if keep < kept + self.files.units_per_file {
+            let file = self.open_or_create(maintenance, kept)?;
+            zero_behind(&*file, ((keep - kept) * UNIT) as u64, self.files.file_size()).map_err(failed("truncate", &self.path(kept)))?;
+            if let Some(this) = self.this.upgrade() {
+                maintenance.unsynced.insert((self.key, kept), this);
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the min offset to the first unit whose record lies at or behind `min_physical_offset`; a queue whose records are all gone
+    /// keeps its numbering and is empty. Files in front of it are removed, the last one never.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn clean(&self, min_physical_offset: i64, maintenance: &mut Maintenance) -> Result<(), StoreError> {
+        self.correct_min_offset(min_physical_offset)?;
+        loop {
+            let first = {
+                let mut state = self.state.lock();
+                let first = state.first;
+                let next = first + self.files.units_per_file;
+                if next > self.min_offset() || next >= state.on_disk {
+                    return Ok(());
+                }
+                state.first = next;
+                first
+            };
+            self.remove_file(maintenance, first)?;
+        }
+    }
+
+    /// The part of [`ConsumeQueue::clean`] that removes nothing.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn correct_min_offset(&self, min_physical_offset: i64) -> Result<(), StoreError> {
+        let (first, known) = {
+            let mut state = self.state.lock();
+            let end = state.end();
+            if end == state.first {
+                return Ok(());
+            }
+            if self.max_physical_offset() <= min_physical_offset.max(0) {
+                state.min_physical = NONE;
+                self.min_offset.store(end, Ordering::Release);
+                return Ok(());
+            }
+            (state.first, state.min_physical)
+        };
+        if known >= min_physical_offset.max(0) {
+            return Ok(());
+        }
+        let (mut low, mut high) = (self.min_offset().max(first), self.max_offset());
+        let mut found = None;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.next_present(middle, high)? {
+                Some((offset, unit)) if unit.physical_offset < min_physical_offset => low = offset + 1,
+                Some(present) => {
+                    found = Some(present);
+                    high = middle;
+                }
+                None => high = middle,
+            }
+        }
+        if let Some((offset, unit)) = found {
+            let mut state = self.state.lock();
+            state.min_physical = unit.physical_offset;
+            self.min_offset.store(offset, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// The topic was deleted: drops the tail, forgets the files.
+    pub(super) fn removed(&self, maintenance: &mut Maintenance) {
+        let mut state = self.state.lock();
+        state.removed = true;
+        self.files.dirty_bytes.fetch_sub(state.tail.len(), Ordering::Relaxed);
+        state.tail = Vec::new();
+        self.files.cache.remove_queue(self.key);
+        maintenance.unsynced.retain(|(queue, _), _| *queue != self.key);
+    }
+}
+
+/// Whether the error says that a file is not there.
+pub(super) fn is_missing(error: &StoreError) -> bool {
+    matches!(error, StoreError::Io(_, _, error) if error.kind() == io::ErrorKind::NotFound)
+}
+
+/// Makes everything from `at` on zero without writing it.
+fn zero_behind(file: &dyn FsFile, at: u64, file_size: u64) -> io::Result<()> {
+    file.set_len(at)?;
+    file.set_len(file_size)
+}
+
+// ---- recovery ----
+
+struct FoundFile {
+    first: i64,
+    path: PathBuf,
+    /// Only of the last files.
+    open: Option<Arc<dyn FsFile>>,
+}
+
+impl FoundFile {
+    fn file(&self, files: &QueueFiles) -> Result<Arc<dyn FsFile>, StoreError> {
+        match &self.open {
+            Some(file) => Ok(Arc::clone(file)),
+            None => files.fs.open(&self.path, false).map_err(failed("open", &self.path)),
+        }
+    }
+
+    fn holds_data(&self, files: &QueueFiles, at: u64) -> Result<bool, StoreError> {
+        holds_data(&*self.file(files)?, at, files.file_size()).map_err(failed("read", &self.path))
+    }
+}
+
+fn recover_folder(files: &QueueFiles, folder: &Path) -> Result<Recovered, StoreError> {
+    let found = list_files(files, folder)?;
+    let Some(first) = found.first().map(|file| file.first) else {
+        return Ok(Recovered { first: 0, end: 0, max_physical: NONE, first_present: None, damaged: false });
+    };
+    let scanned = found.len().saturating_sub(RECOVERED_FILES);
+    let mut scan = Scan { end: found[scanned].first, max_physical: NONE, first_present: None };
+    let mut stopped_in = scanned;
+    for (place, file) in found.iter().enumerate().skip(scanned) {
+        if file.first != scan.end {
+            break; // a file is missing in between
+        }
+        stopped_in = place;
+        if !scan.file(files, file)? {
+            break;
+        }
+    }
+    let mut damaged = false;
+    for file in &found[stopped_in + 1..] {
+        damaged |= file.holds_data(files, 0)?;
+        files.fs.remove_file(&file.path).map_err(failed("remove", &file.path))?;
+    }
+    let last = &found[stopped_in];
+    let behind = ((scan.end - last.first) * UNIT) as u64;
+    if behind < files.file_size() && last.holds_data(files, behind)? {
+        damaged = true;
+        zero_behind(&*last.file(files)?, behind, files.file_size()).map_err(failed("truncate", &last.path))?;
+    }
+    if scan.end == last.first && stopped_in > 0 {
+        files.fs.remove_file(&last.path).map_err(failed("remove", &last.path))?;
+    }
+    if damaged {
+        log::warn!("consume queue has a hole, what lies behind is dispatched again: folder={} end={}", folder.display(), scan.end);
+    }
+    let max_physical = match scan.max_physical {
+        NONE => last_present_end(&found[..stopped_in], files)?,
+        max_physical => max_physical,
+    };
+    let first_present = if scanned == 0 { scan.first_present } else { None };
+    Ok(Recovered { first, end: scan.end, max_physical, first_present, damaged })
+}
+
+/// The queue's files in order, all of the right length. A last file without a byte was never begun and is removed.
+fn list_files(files: &QueueFiles, folder: &Path) -> Result<Vec<FoundFile>, StoreError> {
+    let mut found = Vec::new();
+    let entries = files.fs.list(folder).map_err(failed("list", folder))?;
+    let count = entries.len();
+    for (place, (path, is_folder)) in entries.into_iter().enumerate() {
+        if is_folder {
+            continue;
+        }
+        let Some(at) = file_start(&path) else {
+            log::warn!("not a consume queue file, ignored: path={}", path.display());
+            continue;
+        };
+        let file = files.fs.open(&path, false).map_err(failed("open", &path))?;
+        let len = file.len().map_err(failed("stat", &path))?;
+        if len == 0 && place + 1 == count {
+            log::warn!("consume queue file has no byte, removed: path={}", path.display());
+            files.fs.remove_file(&path).map_err(failed("remove", &path))?;
+            continue;
+        }
+        if len != files.file_size() || at % files.file_size() as i64 != 0 {
+            let why = format!(
+                "length {len} does not match mappedFileSizeConsumeQueue={} (set the key to the size the files were made with, or remove \
+                 the folder {} to have the queue rebuilt from the commit log)",
+                files.file_size(),
+                folder.display()
+            );
+            return Err(StoreError::Damaged(path, why));
+        }
+        if found.len() >= RECOVERED_FILES {
+            let place = found.len() - RECOVERED_FILES;
+            let older: &mut FoundFile = &mut found[place];
+            older.open = None;
+        }
+        found.push(FoundFile { first: at / UNIT, path, open: Some(file) });
+    }
+    Ok(found)
+}
+
+fn file_start(path: &Path) -> Option<i64> {
+    let name = path.file_name()?.to_str()?;
+    (name.len() == 20 && name.bytes().all(|byte| byte.is_ascii_digit())).then(|| name.parse().ok())?
+}
+
+struct Scan {
+    end: i64,
+    max_physical: i64,
+    first_present: Option<(i64, i64)>,
+}
+
+impl Scan {
+    /// Walks one file up to the first zeros; whether it was full.
+    fn file(&mut self, files: &QueueFiles, found: &FoundFile) -> Result<bool, StoreError> {
+        let behind = found.first + files.units_per_file;
+        let file = found.file(files)?;
+        let mut buffer = vec![0; READ_UNITS as usize * CQ_UNIT_SIZE];
+        while self.end < behind {
+            let len = buffer.len().min((behind - self.end) as usize * CQ_UNIT_SIZE);
+            let bytes = &mut buffer[..len];
+            file.read_exact_at(bytes, ((self.end - found.first) * UNIT) as u64).map_err(failed("read", &found.path))?;
+            for unit in CqUnit::decode_all(bytes) {
+                if !unit.is_valid() {
+                    return Ok(false);
+                }
+                if unit.is_present() {
+                    self.first_present.get_or_insert((self.end, unit.physical_offset));
+                    self.max_physical = unit.end();
+                }
+                self.end += 1;
+            }
+            buffer.resize(SCAN_BYTES, 0);
+        }
+        Ok(true)
+    }
+}
+
+/// End of the newest record that these files, all full, point at.
+fn last_present_end(found: &[FoundFile], files: &QueueFiles) -> Result<i64, StoreError> {
+    let mut buffer = vec![0; SCAN_BYTES];
+    for found in found.iter().rev() {
+        let file = found.file(files)?;
+        let mut end = files.file_size();
+        while end > 0 {
+            let from = end.saturating_sub(SCAN_BYTES as u64);
+            let bytes = &mut buffer[..(end - from) as usize];
+            file.read_exact_at(bytes, from).map_err(failed("read", &found.path))?;
+            if let Some(unit) = CqUnit::decode_all(bytes).rfind(CqUnit::is_present) {
+                return Ok(unit.end());
+            }
+            end = from;
+        }
+    }
+    Ok(NONE)
+}
+
+/// Whether anything but zeros lies in `at..len`. Holes are passed over.
+fn holds_data(file: &dyn FsFile, mut at: u64, len: u64) -> io::Result<bool> {
+    let mut buffer = vec![0; 4096];
+    while let Some(data) = file.next_data(at)?.filter(|data| *data < len) {
+        let bytes = &mut buffer[..(len - data).min(4096 - data % 4096) as usize];
+        file.read_exact_at(bytes, data)?;
+        if bytes.iter().any(|byte| *byte != 0) {
+            return Ok(true);
+        }
+        at = data + bytes.len() as u64;
+    }
+    Ok(false)
 }

@@ -1,15 +1,39 @@
 //! All consume queues of a store.
+//!
+//! Lock order: the maintenance lock (flush, truncation, cleaning, deletion), then a shard or a queue's state, then the list of
+//! dirty queues. Look-ups take a shard's read lock and allocate nothing.
 
-use std::path::Path;
+use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use foldhash::quality::RandomState;
+use parking_lot::{Mutex, RwLock};
+use smallvec::SmallVec;
+
+use crate::runtime::thread::Thread;
 
 use super::config::StoreConfig;
-use super::consume_queue::ConsumeQueue;
+use super::consume_queue::{ConsumeQueue, Maintenance, QueueFiles};
 use super::error::StoreError;
+use super::file_cache::{FileCache, failed};
 use super::fs::Fs;
 
+const SHARDS: usize = 64;
+/// Failures of a load that are named; the others are counted.
+const NAMED_FAILURES: usize = 10;
+
+/// Queues by the hash of topic and id: colliding ones share a place.
+type Shard = HashMap<u64, SmallVec<[Arc<ConsumeQueue>; 1]>, foldhash::fast::RandomState>;
+
 /// The queues by topic and id.
-pub(super) struct ConsumeQueueTable {}
+pub(super) struct ConsumeQueueTable {
+    files: Arc<QueueFiles>,
+    hasher: RandomState,
+    shards: Vec<RwLock<Shard>>,
+    again_from: Option<i64>,
+}
 
 impl ConsumeQueueTable {
     /// Finds the queues below `<root>/consumequeue` and recovers each (forward scan of its last files, recovery.md 5.1; an
@@ -18,66 +42,183 @@ impl ConsumeQueueTable {
     /// # Errors
     /// A file of a wrong length, a queue that cannot be read: with the names.
     pub(super) fn load(config: &StoreConfig, fs: Arc<dyn Fs>) -> Result<Self, StoreError> {
-        let _ = (config, fs, Path::new(""));
-        todo!()
+        let root = config.root.join("consumequeue");
+        let files = QueueFiles::new(fs, root, config.consume_queue_file_size, FileCache::capacity_of_process());
+        let found = Arc::new(find_queues(&files)?);
+        let threads = if config.recover_concurrently { config.recover_threads.min(found.len() / 8) } else { 0 };
+        let recovery = Arc::new(Recovery { files: Arc::clone(&files), found, next: AtomicUsize::new(0), done: Mutex::default() });
+        let helpers: Vec<Thread> = (1..threads)
+            .map_while(|number| {
+                let recovery = Arc::clone(&recovery);
+                Thread::spawn(&config.tag, &format!("recover-{number}"), move || recovery.run()).ok()
+            })
+            .collect();
+        recovery.run();
+        helpers.into_iter().for_each(Thread::join);
+        let done = std::mem::take(&mut *recovery.done.lock());
+        if done.len() != recovery.found.len() {
+            let why = format!("the recovery of {} consume queues ended by a panic", recovery.found.len() - done.len());
+            return Err(StoreError::Damaged(files.root.clone(), why));
+        }
+        Self::from_recovered(files, done)
+    }
+
+    fn from_recovered(files: Arc<QueueFiles>, done: Vec<RecoveredQueue>) -> Result<Self, StoreError> {
+        let mut failures: Vec<StoreError> = Vec::new();
+        let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
+        let mut table = Self { files, hasher: RandomState::default(), shards, again_from: None };
+        for outcome in done {
+            match outcome {
+                Ok((queue, again_from)) => {
+                    table.again_from = [table.again_from, again_from].into_iter().flatten().min();
+                    table.insert(queue);
+                }
+                Err(error) => failures.push(error),
+            }
+        }
+        match failures.len() {
+            0 => Ok(table),
+            1 => Err(failures.remove(0)),
+            count => {
+                let mut names: Vec<String> = failures.iter().map(StoreError::to_string).collect();
+                names.sort_unstable();
+                names.truncate(NAMED_FAILURES);
+                let why = format!("{count} consume queues cannot be recovered: {}", names.join("; "));
+                Err(StoreError::Damaged(table.files.root.clone(), why))
+            }
+        }
+    }
+
+    /// Physical offset from which the log must be dispatched again, however the last stop was, because [`ConsumeQueueTable::load`] found a
+    /// queue with a hole; `None` when every queue was whole.
+    pub(super) fn damaged_from(&self) -> Option<i64> {
+        self.again_from
     }
 
     /// A queue that exists.
     pub(super) fn get(&self, topic: &str, queue_id: i32) -> Option<Arc<ConsumeQueue>> {
-        let _ = (topic, queue_id);
-        todo!()
+        let hash = self.hash(topic, queue_id);
+        find(self.shard(hash).read().get(&hash)?, topic, queue_id)
     }
 
     /// A queue, made in memory when it does not exist (its folder comes with its first flush).
     pub(super) fn get_or_create(&self, topic: &str, queue_id: i32) -> Arc<ConsumeQueue> {
-        let _ = (topic, queue_id);
-        todo!()
+        let hash = self.hash(topic, queue_id);
+        if let Some(queue) = self.shard(hash).read().get(&hash).and_then(|queues| find(queues, topic, queue_id)) {
+            return queue;
+        }
+        let mut shard = self.shard(hash).write();
+        let queues = shard.entry(hash).or_default();
+        find(queues, topic, queue_id).unwrap_or_else(|| {
+            let queue = ConsumeQueue::create(&self.files, topic, queue_id);
+            queues.push(Arc::clone(&queue));
+            queue
+        })
+    }
+
+    fn insert(&self, queue: Arc<ConsumeQueue>) {
+        let hash = self.hash(queue.topic(), queue.queue_id());
+        self.shard(hash).write().entry(hash).or_default().push(queue);
+    }
+
+    fn hash(&self, topic: &str, queue_id: i32) -> u64 {
+        self.hasher.hash_one((topic, queue_id))
+    }
+
+    fn shard(&self, hash: u64) -> &RwLock<Shard> {
+        &self.shards[(hash >> 32) as usize % SHARDS]
     }
 
     /// All queues.
     pub(super) fn all(&self) -> Vec<Arc<ConsumeQueue>> {
-        todo!()
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            all.extend(shard.read().values().flatten().cloned());
+        }
+        all
     }
 
     /// Largest [`ConsumeQueue::max_physical_offset`]; -1 with none.
     pub(super) fn max_physical_offset(&self) -> i64 {
-        todo!()
+        self.shards.iter().map(|shard| max_physical(&shard.read())).max().unwrap_or(-1)
     }
 
-    /// Smallest physical offset from which records may be missing in some queue: dispatch may start here (idempotent).
-    /// Removes every unit at or behind `end` first (recovery.md 5.3).
+    /// Removes every unit at or behind `end` from all queues and from the disk (recovery.md 5.3). What recovery dispatches afterwards is
+    /// added again.
     ///
     /// # Errors
     /// The system's.
     pub(super) fn truncate_behind(&self, end: i64) -> Result<(), StoreError> {
-        let _ = end;
-        todo!()
+        let mut maintenance = self.files.maintenance.lock();
+        self.all().iter().try_for_each(|queue| queue.truncate_behind(end, &mut maintenance))
     }
 
     /// Sets every queue's next append offset to its max offset, and its min offset by the log's (recovery.md 9, store.md 7.3).
     pub(super) fn settle(&self, min_physical_offset: i64) {
-        let _ = min_physical_offset;
-        todo!()
+        for queue in self.all() {
+            queue.set_next_append_offset(queue.max_offset());
+            if let Err(error) = queue.correct_min_offset(min_physical_offset) {
+                log::warn!("min offset not corrected: topic={} queueId={} {error}", queue.topic(), queue.queue_id());
+            }
+        }
     }
 
     /// The log was cleaned: moves min offsets, deletes files whose last unit lies before `min_physical_offset`.
     pub(super) fn clean(&self, min_physical_offset: i64) {
-        let _ = min_physical_offset;
-        todo!()
+        for queue in self.all() {
+            let mut maintenance = self.files.maintenance.lock(); // for one queue at a time: a flush may come between
+            if let Err(error) = queue.clean(min_physical_offset, &mut maintenance) {
+                log::warn!("consume queue not cleaned: topic={} queueId={} {error}", queue.topic(), queue.queue_id());
+            }
+        }
     }
 
     /// Writes the tails of all dirty queues; with `sync` also fdatasyncs every file written since the last time.
     ///
     /// # Errors
-    /// The first failure; the tails that failed stay in memory and are tried again.
+    /// The first failure; the tails that failed stay in memory and are tried again. A failed sync is final: every later
+    /// `flush(true)` fails with its reason.
     pub(super) fn flush(&self, sync: bool) -> Result<(), StoreError> {
-        let _ = sync;
-        todo!()
+        let mut maintenance = self.files.maintenance.lock();
+        let dirty = std::mem::take(&mut *self.files.dirty.lock());
+        let mut outcome = Ok(());
+        for queue in dirty {
+            queue.unlisted();
+            let flushed = queue.flush(&mut maintenance);
+            queue.list_again_after(&flushed);
+            outcome = outcome.and(flushed);
+        }
+        if sync { outcome.and(self.sync(&mut maintenance)) } else { outcome }
+    }
+
+    fn sync(&self, maintenance: &mut Maintenance) -> Result<(), StoreError> {
+        if let Some((path, why)) = &maintenance.sync_failure {
+            return Err(StoreError::Damaged(path.clone(), why.clone()));
+        }
+        let outcome = self.sync_files(maintenance);
+        if let Err(error) = &outcome {
+            let path = self.files.root.clone();
+            maintenance.sync_failure =
+                Some((path, format!("a sync of consume queues failed, final until the store is opened again: {error}")));
+        }
+        outcome
+    }
+
+    fn sync_files(&self, maintenance: &mut Maintenance) -> Result<(), StoreError> {
+        for ((_, first), queue) in std::mem::take(&mut maintenance.unsynced) {
+            queue.sync(first)?;
+        }
+        for folder in std::mem::take(&mut maintenance.changed_folders) {
+            if self.files.fs.exists(&folder) {
+                self.files.fs.sync_dir(&folder).map_err(failed("sync", &folder))?;
+            }
+        }
+        Ok(())
     }
 
     /// Bytes of tails that wait for a flush.
     pub(super) fn dirty_bytes(&self) -> usize {
-        todo!()
+        self.files.dirty_bytes.load(Ordering::Relaxed)
     }
 
     /// Removes a topic's queues, in memory and on disk.
@@ -85,7 +226,76 @@ impl ConsumeQueueTable {
     /// # Errors
     /// The system's.
     pub(super) fn delete_topic(&self, topic: &str) -> Result<(), StoreError> {
-        let _ = topic;
-        todo!()
+        let mut maintenance = self.files.maintenance.lock();
+        for shard in &self.shards {
+            shard.write().retain(|_, queues| {
+                queues.retain(|queue| {
+                    let deleted = queue.topic() == topic;
+                    if deleted {
+                        queue.removed(&mut maintenance);
+                    }
+                    !deleted
+                });
+                !queues.is_empty()
+            });
+        }
+        let folder = self.files.root.join(topic);
+        if is_one_component(topic) && self.files.fs.exists(&folder) {
+            self.files.fs.remove_dir_all(&folder).map_err(failed("remove", &folder))?;
+            maintenance.changed_folders.insert(self.files.root.clone());
+        }
+        Ok(())
     }
+}
+
+/// Whether a topic can name a folder and cannot lead out of its parent.
+pub(super) fn is_one_component(topic: &str) -> bool {
+    !matches!(topic, "" | "." | "..") && topic.len() <= 255 && !topic.contains(['/', '\0'])
+}
+
+fn find(queues: &[Arc<ConsumeQueue>], topic: &str, queue_id: i32) -> Option<Arc<ConsumeQueue>> {
+    queues.iter().find(|queue| queue.queue_id() == queue_id && queue.topic() == topic).cloned()
+}
+
+fn max_physical(shard: &Shard) -> i64 {
+    shard.values().flatten().map(|queue| queue.max_physical_offset()).max().unwrap_or(-1)
+}
+
+// ---- load ----
+
+type RecoveredQueue = Result<(Arc<ConsumeQueue>, Option<i64>), StoreError>;
+
+/// Queues to recover, shared by the threads that do it.
+struct Recovery {
+    files: Arc<QueueFiles>,
+    found: Arc<Vec<(String, i32)>>,
+    next: AtomicUsize,
+    done: Mutex<Vec<RecoveredQueue>>,
+}
+
+impl Recovery {
+    fn run(&self) {
+        while let Some((topic, queue_id)) = self.found.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            let outcome = ConsumeQueue::recover(&self.files, topic, *queue_id);
+            self.done.lock().push(outcome);
+        }
+    }
+}
+
+/// Topic and id of every queue that has a folder.
+fn find_queues(files: &QueueFiles) -> Result<Vec<(String, i32)>, StoreError> {
+    let mut found = Vec::new();
+    for (topic_folder, is_folder) in files.fs.list(&files.root).map_err(failed("list", &files.root))? {
+        let Some(topic) = topic_folder.file_name().and_then(|name| name.to_str()).filter(|_| is_folder) else {
+            continue; // a plain file, or a name that is no text
+        };
+        for (folder, is_folder) in files.fs.list(&topic_folder).map_err(failed("list", &topic_folder))? {
+            let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            match name.parse::<i32>() {
+                Ok(queue_id) if is_folder && queue_id >= 0 && queue_id.to_string() == name => found.push((topic.to_owned(), queue_id)),
+                _ => {}
+            }
+        }
+    }
+    Ok(found)
 }

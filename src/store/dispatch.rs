@@ -1,24 +1,80 @@
 //! Follows the commit log up to the visible offset; feeds consume queues and index ("reput").
+//!
+//! - Records are dispatched in the order of the log, each once by the thread, perhaps again by recovery: putting is idempotent.
+//! - Nothing stops the thread: what is no record, or cannot be dispatched, is counted, logged with its offset and skipped.
+//! - A listener hears of a message after its queue has it.
+//! - The thread sleeps only after it said so and looked at the visible offset once more, so a `wake` after a move of that offset is
+//!   never lost.
 
-use std::sync::Arc;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
-use crate::common::record::Record;
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
 
-use super::consume_queue_table::ConsumeQueueTable;
+use crate::common::hash::tags_code;
+use crate::common::record::{self, Record, RecordError};
+use crate::common::sysflag;
+use crate::common::topic::SCHEDULE_TOPIC;
+use crate::common::{properties, record::MIN_SIZE};
+use crate::runtime::thread::Thread;
+
+use super::arrival::{Arrival, ArrivalListener};
+use super::consume_queue::CqUnit;
+use super::consume_queue_table::{ConsumeQueueTable, is_one_component};
 use super::error::StoreError;
 use super::index::Index;
+use super::reading::LogView;
+
+/// Records between two `round_done`, so that waiting pulls are answered while the log is being filled.
+const ROUND_RECORDS: usize = 512;
+/// Looked again after this time, should nobody wake the thread.
+const IDLE: Duration = Duration::from_secs(1);
+/// Delay of a level that `messageDelayLevel` does not have.
+const UNKNOWN_LEVEL_DELAY_MS: i64 = 1_000;
+/// Between two warnings that the index cannot be written.
+const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Puts one record into its consume queue and the index. Shared by the dispatch thread and recovery.
 pub(super) struct Dispatcher {
     queues: Arc<ConsumeQueueTable>,
     index: Option<Arc<Index>>,
     delay_levels_ms: Vec<i64>,
+    index_failures: Mutex<(u64, Option<Instant>)>,
+}
+
+/// Properties that dispatching needs; the last of equal names wins.
+#[derive(Default)]
+struct Dispatched<'a> {
+    tags: Option<&'a str>,
+    keys: Option<&'a str>,
+    unique_key: Option<&'a str>,
+    delay: Option<&'a str>,
+}
+
+impl<'a> Dispatched<'a> {
+    fn read(text: &'a str) -> Self {
+        let mut found = Self::default();
+        for (name, value) in properties::iterate(text) {
+            match name {
+                properties::TAGS => found.tags = Some(value),
+                properties::KEYS => found.keys = Some(value),
+                properties::UNIQ_KEY => found.unique_key = Some(value),
+                properties::DELAY => found.delay = Some(value),
+                _ => {}
+            }
+        }
+        found
+    }
 }
 
 impl Dispatcher {
     /// A dispatcher into these tables.
     pub(super) fn new(queues: Arc<ConsumeQueueTable>, index: Option<Arc<Index>>, delay_levels_ms: Vec<i64>) -> Self {
-        Self { queues, index, delay_levels_ms }
+        Self { queues, index, delay_levels_ms, index_failures: Mutex::default() }
     }
 
     /// Dispatches a record that lies at `physical_offset`; returns its tags code (deliver time on the schedule topic).
@@ -27,7 +83,293 @@ impl Dispatcher {
     /// # Errors
     /// The consume queue's; index failures pause the index and are not returned.
     pub(super) fn dispatch(&self, record: &Record<'_>, physical_offset: i64) -> Result<i64, StoreError> {
-        let _ = (record, physical_offset, &self.queues, &self.index, &self.delay_levels_ms);
-        todo!()
+        let found = Dispatched::read(record.properties);
+        let tags_code = self.tags_code(record, &found);
+        let queued = if has_unit(record.sys_flag) { self.queue(record, physical_offset, tags_code) } else { Ok(()) };
+        if let Some(index) = &self.index
+            && sysflag::transaction_type(record.sys_flag) != sysflag::TRANSACTION_ROLLBACK
+            && let Err(error) = put_keys(index, record, &found, physical_offset)
+        {
+            self.index_failed(&error);
+        }
+        queued.map(|()| tags_code)
     }
+
+    fn queue(&self, record: &Record<'_>, physical_offset: i64, tags_code: i64) -> Result<(), StoreError> {
+        if record.queue_id < 0 || !is_one_component(record.topic) {
+            let why =
+                format!("no queue for a record: physicalOffset={physical_offset} topic={:?} queueId={}", record.topic, record.queue_id);
+            return Err(StoreError::Damaged("consumequeue".into(), why));
+        }
+        let unit = CqUnit { physical_offset, size: i32::try_from(record.total_size).unwrap_or(i32::MAX), tags_code };
+        self.queues.get_or_create(record.topic, record.queue_id).put(record.queue_offset, unit)
+    }
+
+    fn tags_code(&self, record: &Record<'_>, found: &Dispatched<'_>) -> i64 {
+        if record.topic == SCHEDULE_TOPIC
+            && let Some(level) = found.delay.and_then(|delay| delay.parse::<usize>().ok()).filter(|level| *level > 0)
+        {
+            let level = level.min(self.delay_levels_ms.len());
+            let delay_ms = level.checked_sub(1).and_then(|place| self.delay_levels_ms.get(place));
+            return record.store_timestamp + delay_ms.copied().unwrap_or(UNKNOWN_LEVEL_DELAY_MS);
+        }
+        tags_code(found.tags)
+    }
+
+    fn index_failed(&self, error: &StoreError) {
+        let mut failures = self.index_failures.lock();
+        failures.0 += 1;
+        if failures.1.is_none_or(|at| at.elapsed() >= WARN_INTERVAL) {
+            failures.1 = Some(Instant::now());
+            log::warn!("index does not take records: failures={} {error}", failures.0);
+        }
+    }
+}
+
+/// Whether a record of these flags enters a consume queue.
+pub(super) fn has_unit(sys_flag: i32) -> bool {
+    matches!(sysflag::transaction_type(sys_flag), sysflag::TRANSACTION_NOT | sysflag::TRANSACTION_COMMIT)
+}
+
+fn put_keys(index: &Index, record: &Record<'_>, found: &Dispatched<'_>, physical_offset: i64) -> Result<(), StoreError> {
+    let keys = found.keys.unwrap_or_default().split(' ').filter(|key| !key.is_empty());
+    for key in found.unique_key.into_iter().chain(keys) {
+        index.put(record.topic, key, physical_offset, record.store_timestamp)?;
+    }
+    if let Some(tags) = found.tags {
+        index.put_tags(record.topic, tags, physical_offset, record.store_timestamp)?;
+    }
+    Ok(())
+}
+
+// ---- the thread ----
+
+/// The `dispatch` thread.
+pub(super) struct DispatchService {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<Thread>>,
+    behind: Box<dyn Fn() -> i64 + Send + Sync>,
+}
+
+#[derive(Default)]
+struct Shared {
+    dispatched: AtomicI64,
+    /// Start and store time of the last record dispatched.
+    last_record: Mutex<Option<(i64, i64)>>,
+    skipped: AtomicU64,
+    sleeping: AtomicBool,
+    /// No more waiting for records: end when the log's end is reached, or at the deadline.
+    stopping: AtomicBool,
+    deadline: OnceLock<Instant>,
+    sleeper: OnceLock<std::thread::Thread>,
+    listener: RwLock<Option<Arc<dyn ArrivalListener>>>,
+}
+
+impl DispatchService {
+    /// Starts the thread at `from_offset`, the start of a record.
+    ///
+    /// # Errors
+    /// The system's, when no thread can be made.
+    pub(super) fn start<L: LogView + Send + Sync + 'static>(
+        tag: &str, log: Arc<L>, dispatcher: Arc<Dispatcher>, from_offset: i64,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared { dispatched: AtomicI64::new(from_offset), ..Shared::default() });
+        let mut follower = Follower { log: Arc::clone(&log), dispatcher, shared: Arc::clone(&shared), at: from_offset };
+        let thread = Thread::spawn(tag, "dispatch", move || follower.run())?;
+        let measured = Arc::clone(&shared);
+        let behind = Box::new(move || (log.visible_offset() - measured.dispatched.load(Ordering::Acquire)).max(0));
+        Ok(Self { shared, thread: Mutex::new(Some(thread)), behind })
+    }
+
+    /// From now on `listener` is told of arrivals.
+    pub(super) fn set_listener(&self, listener: Arc<dyn ArrivalListener>) {
+        *self.shared.listener.write() = Some(listener);
+    }
+
+    /// The visible offset has moved. A system call only when the thread sleeps.
+    pub(super) fn wake(&self) {
+        fence(Ordering::SeqCst); // the caller's move comes before the look; pairs with the fence in `sleep`
+        if self.shared.sleeping.load(Ordering::Relaxed) && self.shared.sleeping.swap(false, Ordering::AcqRel) {
+            self.shared.unpark();
+        }
+    }
+
+    /// Behind the last record that was dispatched (or skipped).
+    pub(super) fn dispatched_offset(&self) -> i64 {
+        self.shared.dispatched.load(Ordering::Acquire)
+    }
+
+    /// Start and store time of the last record that was dispatched since the start.
+    pub(super) fn last_record(&self) -> Option<(i64, i64)> {
+        *self.shared.last_record.lock()
+    }
+
+    /// Records, and pieces of the log that were none, that could not be dispatched.
+    pub(super) fn skipped(&self) -> u64 {
+        self.shared.skipped.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that are visible but not dispatched.
+    pub(super) fn behind_bytes(&self) -> i64 {
+        (self.behind)()
+    }
+
+    /// Lets the thread reach the visible offset, for at most `deadline`, and joins it. Returns the bytes it was behind. Twice is harmless.
+    pub(super) fn stop(&self, deadline: Duration) -> i64 {
+        let _ = self.shared.deadline.set(Instant::now() + deadline);
+        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.unpark();
+        let thread = self.thread.lock().take();
+        drop(thread); // joins
+        self.behind_bytes()
+    }
+}
+
+impl Drop for DispatchService {
+    fn drop(&mut self) {
+        self.stop(Duration::ZERO);
+    }
+}
+
+impl Shared {
+    fn unpark(&self) {
+        if let Some(sleeper) = self.sleeper.get() {
+            sleeper.unpark();
+        }
+    }
+
+    fn must_end(&self, at_end: bool) -> bool {
+        self.stopping.load(Ordering::Acquire) && (at_end || self.deadline.get().is_some_and(|deadline| Instant::now() >= *deadline))
+    }
+}
+
+/// What the thread owns.
+struct Follower<L> {
+    log: Arc<L>,
+    dispatcher: Arc<Dispatcher>,
+    shared: Arc<Shared>,
+    at: i64,
+}
+
+impl<L: LogView> Follower<L> {
+    fn run(&mut self) {
+        let _ = self.shared.sleeper.set(std::thread::current());
+        loop {
+            let at_end = self.at >= self.log.visible_offset();
+            if self.shared.must_end(at_end) {
+                return;
+            }
+            if at_end {
+                self.sleep();
+                continue;
+            }
+            let listener = self.shared.listener.read().clone();
+            let round = catch_unwind(AssertUnwindSafe(|| self.round(listener.as_deref())));
+            if round.is_err() {
+                self.skip_after_panic();
+            }
+            if let Some(listener) = listener
+                && catch_unwind(AssertUnwindSafe(|| listener.round_done())).is_err()
+            {
+                log::error!("arrival listener panicked at the end of a round: physicalOffset={}", self.at);
+            }
+        }
+    }
+
+    fn sleep(&self) {
+        self.shared.sleeping.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.at >= self.log.visible_offset() && !self.shared.stopping.load(Ordering::Acquire) {
+            std::thread::park_timeout(IDLE);
+        }
+        self.shared.sleeping.store(false, Ordering::Relaxed);
+    }
+
+    fn move_to(&mut self, at: i64) {
+        self.at = at;
+        self.shared.dispatched.store(at, Ordering::Release);
+    }
+
+    /// Dispatches some records of one file.
+    fn round(&mut self, listener: Option<&dyn ArrivalListener>) {
+        let end = self.log.visible_offset();
+        let Some(bytes) = self.log.slice_to_end(self.at) else { return self.leave_gap() };
+        let start = self.at;
+        let readable = bytes.len().min(usize::try_from(end - start).unwrap_or(0));
+        for _ in 0..ROUND_RECORDS {
+            let from = (self.at - start) as usize;
+            if from >= readable {
+                return;
+            }
+            match Record::parse(&bytes[from..readable]) {
+                Ok(record) => self.record(&record, listener),
+                Err(RecordError::Blank) => return self.move_to(self.log.next_file_start(self.at)),
+                Err(error) => self.skip(&bytes.slice(from..readable), end, &error),
+            }
+        }
+    }
+
+    fn record(&mut self, record: &Record<'_>, listener: Option<&dyn ArrivalListener>) {
+        match self.dispatcher.dispatch(record, self.at) {
+            Ok(tags_code) => {
+                if let Some(listener) = listener
+                    && has_unit(record.sys_flag)
+                {
+                    let Record { topic, queue_id, queue_offset, store_timestamp, properties, .. } = *record;
+                    listener.arrived(&Arrival { topic, queue_id, queue_offset, tags_code, store_timestamp, properties });
+                }
+            }
+            Err(error) => self.skipped("record cannot be dispatched", &error, record.total_size as i64),
+        }
+        *self.shared.last_record.lock() = Some((self.at, record.store_timestamp));
+        self.move_to(self.at + record.total_size as i64);
+    }
+
+    fn skipped(&self, what: &str, why: &dyn std::fmt::Display, len: i64) {
+        let count = self.shared.skipped.fetch_add(1, Ordering::Relaxed) + 1;
+        log::error!("{what}, skipped: physicalOffset={} bytes={len} skippedSoFar={count} {why}", self.at);
+    }
+
+    /// What lies at the position is no record: goes on behind it, or at the next record, or in the next file.
+    fn skip(&mut self, bytes: &Bytes, end: i64, error: &RecordError) {
+        let next = match error {
+            RecordError::Length(total, _) if (MIN_SIZE..=bytes.len()).contains(total) => Some(*total),
+            _ => find_record(bytes, self.at),
+        };
+        let next_file = self.log.next_file_start(self.at);
+        let to = next.map_or_else(|| next_file.min(end), |len| self.at + len as i64);
+        self.skipped("no record in the commit log", error, to - self.at);
+        self.move_to(to);
+    }
+
+    /// Nothing can be read at the position: the log begins behind it, or a file is missing.
+    fn leave_gap(&mut self) {
+        let min = self.log.min_offset();
+        let to = if self.at < min { min } else { self.log.next_file_start(self.at).min(self.log.visible_offset()) };
+        self.skipped("commit log cannot be read", &"no file", to - self.at);
+        self.move_to(to);
+    }
+
+    /// The record at the position made something panic: it is left behind.
+    fn skip_after_panic(&mut self) {
+        let size = self.log.slice_to_end(self.at).and_then(|bytes| Record::parse(&bytes).ok().map(|record| record.total_size as i64));
+        let to = size.map_or_else(|| self.log.next_file_start(self.at).min(self.log.visible_offset()), |size| self.at + size);
+        self.skipped("dispatching a record panicked", &"see above", to - self.at);
+        self.move_to(to);
+    }
+}
+
+/// Distance to the first record in `bytes`, which begin at physical offset `at`, that knows its own position.
+fn find_record(bytes: &[u8], at: i64) -> Option<usize> {
+    let magics = [record::MAGIC_V1.to_be_bytes(), record::MAGIC_V2.to_be_bytes()];
+    let from = record::MAGIC + 1; // not the record at the front
+    memchr::memchr_iter(magics[0][0], bytes.get(from..)?).map(|place| from + place).find_map(|place| {
+        let start = place - record::MAGIC;
+        let magic = bytes.get(place..place + 4)?;
+        (magics.iter().any(|known| known == magic) && is_at_home(&bytes[start..], at + start as i64)).then_some(start)
+    })
+}
+
+fn is_at_home(bytes: &[u8], at: i64) -> bool {
+    Record::parse(bytes).is_ok_and(|record| record.physical_offset == at && record.total_size >= MIN_SIZE && record.check_crc().is_ok())
 }

@@ -45,6 +45,8 @@ pub enum PutError {
     PropertiesTooLong(usize, usize),
     /// The topic is too long: bytes, limit.
     TopicTooLong(usize, usize),
+    /// The topic or the queue cannot be: why.
+    Illegal(String),
     /// The record does not fit a commit-log file: bytes, file size.
     RecordTooLong(usize, usize),
     /// The store takes no messages now; the text names cause, numbers and key. Code 14.
@@ -63,6 +65,7 @@ impl std::fmt::Display for PutError {
                 write!(f, "the message is illegal: properties of {len} bytes as stored exceed the limit of {limit} bytes (32 KB)")
             }
             Self::TopicTooLong(len, limit) => write!(f, "the message is illegal: topic of {len} bytes exceeds {limit} bytes"),
+            Self::Illegal(why) => write!(f, "the message is illegal: {why}"),
             Self::RecordTooLong(len, limit) => {
                 write!(f, "the message is illegal: record of {len} bytes does not fit mappedFileSizeCommitLog of {limit} bytes")
             }

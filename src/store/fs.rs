@@ -2,8 +2,15 @@
 //! operation fail and can forget what was not synced.
 
 use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use rustix::fs::{FallocateFlags, SeekFrom};
+
+use super::sys;
 
 /// A file system.
 pub trait Fs: Send + Sync + std::fmt::Debug {
@@ -61,6 +68,7 @@ pub struct Space {
 }
 
 /// An open file; closed when dropped.
+#[allow(clippy::len_without_is_empty, reason = "nobody asks a file that")]
 pub trait FsFile: Send + Sync + std::fmt::Debug {
     /// Fills `buffer` from `at`.
     ///
@@ -102,6 +110,164 @@ pub trait FsFile: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// The system's.
     fn modified_ms(&self) -> io::Result<i64>;
+    /// First position at or behind `at` that is not in a hole; `None` when only holes follow. `at` itself where the system
+    /// cannot tell.
+    ///
+    /// # Errors
+    /// The system's.
+    fn next_data(&self, at: u64) -> io::Result<Option<u64>> {
+        Ok((at < self.len()?).then_some(at))
+    }
     /// The real file, for mapping; `None` on a file system without one.
     fn as_std(&self) -> Option<&std::fs::File>;
+}
+
+/// The file system of the machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealFs;
+
+impl RealFs {
+    /// As the store wants it.
+    pub fn shared() -> Arc<dyn Fs> {
+        Arc::new(Self)
+    }
+}
+
+impl Fs for RealFs {
+    fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn FsFile>> {
+        let file = std::fs::OpenOptions::new().read(true).write(true).create(create).truncate(false).open(path)?;
+        Ok(Arc::new(RealFile(file)))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        std::fs::File::open(path)?.sync_all()
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_dir_all(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<(PathBuf, bool)>> {
+        let entries = match std::fs::read_dir(path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            let path = entry.path();
+            let kind = entry.file_type()?;
+            let is_dir = if kind.is_symlink() { path.is_dir() } else { kind.is_dir() }; // a folder may lie on another disk
+            found.push((path, is_dir));
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        let disk = rustix::fs::statvfs(path)?;
+        let for_us = disk.f_blocks.saturating_sub(disk.f_bfree).saturating_add(disk.f_bavail); // without root's reserve
+        Ok(Space { total: for_us.saturating_mul(disk.f_frsize), free: disk.f_bavail.saturating_mul(disk.f_frsize) })
+    }
+}
+
+/// A file of the machine.
+#[derive(Debug)]
+struct RealFile(std::fs::File);
+
+impl FsFile for RealFile {
+    fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
+        self.0.read_exact_at(buffer, at)
+    }
+
+    fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.0.write_all_at(bytes, at)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn write_back(&self, at: u64, len: u64) -> io::Result<()> {
+        sys::write_back(self.0.as_fd(), at, len)
+    }
+
+    fn allocate(&self, at: u64, len: u64) -> io::Result<()> {
+        Ok(rustix::fs::fallocate(&self.0, FallocateFlags::KEEP_SIZE, at, len)?)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn modified_ms(&self) -> io::Result<i64> {
+        Ok(self.0.metadata()?.modified()?.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64))
+    }
+
+    fn next_data(&self, at: u64) -> io::Result<Option<u64>> {
+        match rustix::fs::seek(&self.0, SeekFrom::Data(at)) {
+            Ok(data) => Ok(Some(data)),
+            Err(rustix::io::Errno::NXIO) => Ok(None),
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => Ok((at < self.len()?).then_some(at)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn as_std(&self) -> Option<&std::fs::File> {
+        Some(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_sparse_until_it_is_allocated_and_keeps_its_length() {
+        let folder = tempfile::tempdir().unwrap();
+        let fs = RealFs::shared();
+        let path = folder.path().join("a/b");
+        assert!(fs.list(&path).unwrap().is_empty(), "a folder that is not there is empty");
+        fs.create_dir_all(&path).unwrap();
+        let file = fs.open(&path.join("file"), true).unwrap();
+        file.set_len(1 << 20).unwrap();
+        file.allocate(0, 4096).unwrap();
+        file.write_all_at(b"here", 600_000).unwrap();
+        file.write_back(0, 1 << 20).unwrap();
+        file.sync_data().unwrap();
+        assert_eq!(file.len().unwrap(), 1 << 20);
+        let data = file.next_data(300_000).unwrap().unwrap();
+        assert!((300_000..=600_000).contains(&data), "{data}");
+        assert!(file.next_data(1 << 20).unwrap().is_none());
+        let mut read = [0; 4];
+        file.read_exact_at(&mut read, 600_000).unwrap();
+        assert_eq!(&read, b"here");
+        assert!(file.read_exact_at(&mut read, (1 << 20) - 3).is_err());
+        fs.rename(&path.join("file"), &path.join("other")).unwrap();
+        fs.sync_dir(&path).unwrap();
+        assert_eq!(fs.list(&path).unwrap(), [(path.join("other"), false)]);
+        assert!(fs.space(&path).unwrap().total > 0);
+        assert!(fs.open(&path.join("none"), false).is_err());
+    }
 }

@@ -1,38 +1,209 @@
 //! Long polls: pull requests that found no message and wait for one.
+//!
+//! The table ([`table`]) is pure; this file adds the `hold` thread for deadlines and the two ways out of the table.
+//! - A message that arrives between a pull's read and its hold is not lost: [`Hold::hold`] announces itself, takes the lock, and
+//!   only then compares the queue's max offset; the dispatcher raises the max offset first and looks for waiters afterwards.
+//! - Waking costs one hand-over a round, not one a message: [`ArrivalListener::arrived`] gathers, [`ArrivalListener::round_done`] runs
+//!   what was gathered, on the dispatcher's thread when it is little (a thread hop would cost more), else on the `hold` thread.
+//! - Nothing is executed under the lock. A pull that was handed out is executed without being held again.
 
-use std::sync::Arc;
+mod table;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::net::responder::Responder;
-use crate::remoting::command::OwnedCommand;
+use crate::runtime::clock::Clock;
+use crate::runtime::thread::Thread;
 use crate::store::arrival::{Arrival, ArrivalListener};
+
+use super::processor::pull::Pull;
+
+pub(crate) use table::{WaitTable, Waiter};
+
+/// Pulls that may wait at the same time; the next one is answered at once.
+const MAX_HELD: usize = 100_000;
+/// Woken pulls of one round that the dispatcher executes itself.
+const INLINE_LIMIT: usize = 32;
 
 /// A pull that waits.
 pub struct HeldPull {
     /// The request.
-    pub request: OwnedCommand,
+    pub(crate) pull: Pull<'static>,
     /// Its duty.
-    pub responder: Responder,
-    /// Milliseconds at which it is answered 19.
-    pub deadline_ms: i64,
-    /// Offset it wants.
-    pub offset: i64,
-    /// Tags codes it wants; empty: all.
-    pub codes: Vec<i64>,
+    pub(crate) responder: Responder,
 }
 
+/// Executes a pull that is held no longer.
+type Execute = Box<dyn Fn(HeldPull) + Send + Sync>;
+
 /// The table of held pulls and its thread.
-pub struct Hold {}
+pub struct Hold {
+    /// Waiters, and holds under way: the dispatcher's cheap look.
+    waiting: AtomicUsize,
+    /// Something was gathered since the last round; only the dispatcher's thread sets and clears it.
+    gathered: AtomicBool,
+    state: Mutex<State>,
+    wake: Condvar,
+    execute: OnceLock<Execute>,
+    thread: Mutex<Option<Thread>>,
+}
+
+struct State {
+    table: WaitTable<HeldPull>,
+    /// Woken in this round of the dispatcher.
+    round: Vec<HeldPull>,
+    /// For the `hold` thread.
+    due: Vec<HeldPull>,
+    stopping: bool,
+}
 
 impl Hold {
-    /// An empty table.
+    /// An empty table. Until [`Hold::start`] pulls wait, but nothing expires.
     pub fn new() -> Arc<Self> {
-        Arc::new(Self {})
+        Arc::new(Self {
+            waiting: AtomicUsize::new(0),
+            gathered: AtomicBool::new(false),
+            state: Mutex::new(State { table: WaitTable::new(MAX_HELD), round: Vec::new(), due: Vec::new(), stopping: false }),
+            wake: Condvar::new(),
+            execute: OnceLock::new(),
+            thread: Mutex::new(None),
+        })
+    }
+
+    /// Starts the thread; `execute` runs a pull without holding it again. Once.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn start(
+        self: &Arc<Self>, tag: &str, clock: Clock, execute: impl Fn(HeldPull) + Send + Sync + 'static,
+    ) -> std::io::Result<()> {
+        let _ = self.execute.set(Box::new(execute));
+        let hold = Arc::clone(self);
+        *self.thread.lock() = Some(Thread::spawn(tag, "hold", move || hold.run(&clock))?);
+        Ok(())
+    }
+
+    /// Lets a pull wait. It is handed back (to be executed without waiting) when the queue's max offset, which `max_offset` reads, has
+    /// passed the waiter's offset meanwhile, when the table is full, or when the broker stops.
+    pub(crate) fn hold(
+        &self, topic: &str, queue_id: i32, waiter: Waiter<HeldPull>, max_offset: impl FnOnce() -> i64,
+    ) -> Result<(), HeldPull> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        // Pairs with the fence in `arrived`: either we see the new max offset, or the dispatcher sees us waiting.
+        fence(Ordering::SeqCst);
+        let mut state = self.state.lock();
+        let earliest = state.table.next_deadline_ms();
+        let deadline_ms = waiter.deadline_ms;
+        let outcome = if state.stopping || max_offset() > waiter.offset { Err(waiter) } else { state.table.add(topic, queue_id, waiter) };
+        drop(state);
+        if let Err(waiter) = outcome {
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            return Err(waiter.value);
+        }
+        if earliest.is_none_or(|earliest| deadline_ms < earliest) {
+            self.wake.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Pulls that wait.
+    pub fn len(&self) -> usize {
+        self.state.lock().table.len()
+    }
+
+    /// Whether no pull waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Answers everything that waits, ends the thread. From now on nothing is held. Twice is harmless.
+    pub(crate) fn shutdown(&self) {
+        let mut state = self.state.lock();
+        state.stopping = true;
+        drop(state);
+        self.wake.notify_all();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
+            thread.join();
+        }
+        let mut due = Vec::new();
+        let mut state = self.state.lock();
+        due.append(&mut state.round);
+        due.append(&mut state.due);
+        self.count_out(|due| state.table.drain(due), &mut due);
+        drop(state);
+        self.execute_all(due);
+    }
+
+    fn run(&self, clock: &Clock) {
+        let mut state = self.state.lock();
+        while !state.stopping {
+            let mut due = std::mem::take(&mut state.due);
+            let now_ms = clock.now_ms();
+            if state.table.next_deadline_ms().is_some_and(|deadline_ms| deadline_ms <= now_ms) {
+                self.count_out(|due| state.table.expired(now_ms, due), &mut due);
+            }
+            if !due.is_empty() {
+                parking_lot::MutexGuard::unlocked(&mut state, || self.execute_all(due));
+                continue;
+            }
+            match state.table.next_deadline_ms() {
+                None => self.wake.wait(&mut state),
+                Some(deadline_ms) => {
+                    let wait = Duration::from_millis(deadline_ms.saturating_sub(now_ms).max(1).unsigned_abs());
+                    self.wake.wait_for(&mut state, wait);
+                }
+            }
+        }
+    }
+
+    /// Takes waiters out by `take` and lowers the count by their number.
+    fn count_out(&self, take: impl FnOnce(&mut Vec<HeldPull>), due: &mut Vec<HeldPull>) {
+        let before = due.len();
+        take(due);
+        self.waiting.fetch_sub(due.len() - before, Ordering::SeqCst);
+    }
+
+    fn execute_all(&self, due: Vec<HeldPull>) {
+        let Some(execute) = self.execute.get() else { return };
+        for held in due {
+            execute(held);
+        }
     }
 }
 
 impl ArrivalListener for Hold {
     fn arrived(&self, arrival: &Arrival<'_>) {
-        let _ = arrival;
-        todo!()
+        fence(Ordering::SeqCst); // pairs with the fence in `hold`
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut state = self.state.lock();
+        let State { table, round, .. } = &mut *state;
+        let before = round.len();
+        self.count_out(|round| table.arrived(arrival.topic, arrival.queue_id, arrival.queue_offset, arrival.tags_code, round), round);
+        if round.len() > before {
+            self.gathered.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn round_done(&self) {
+        if !self.gathered.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let mut state = self.state.lock();
+        let round = std::mem::take(&mut state.round);
+        if round.len() > INLINE_LIMIT {
+            state.due.extend(round);
+            drop(state);
+            self.wake.notify_one();
+            return;
+        }
+        drop(state);
+        self.execute_all(round);
     }
 }

@@ -6,6 +6,7 @@ pub mod group;
 pub mod heartbeat;
 pub mod lock;
 pub mod namesrv;
+pub mod object;
 pub mod queue;
 pub mod register;
 pub mod route;

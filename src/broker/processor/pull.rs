@@ -1,0 +1,376 @@
+//! Pulls: 11 and 361.
+//!
+//! - A pull is decided by [`Pull::read`]: checks in the order of `PullMessageProcessor`, then the store's look-up, then the code.
+//! - A pull that found nothing and may wait is held; it is executed once more, without waiting, when a message arrives or its time is up.
+//! - The answer's body is slices of the log, except for clients that cannot read a record as it lies there ([`super::client_view`]).
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::broker::context::BrokerContext;
+use crate::broker::hold::{HeldPull, Waiter};
+use crate::common::subscription::{MessageModel, SubscriptionData, SubscriptionGroupConfig, TAG};
+use crate::common::topic::{self, PERM_READ, TopicConfig};
+use crate::common::{hash, sysflag};
+use crate::net::responder::Responder;
+use crate::net::service::LaneKind;
+use crate::remoting::code::{request as code, response};
+use crate::remoting::command::{Body, Command, Language};
+use crate::remoting::header::pull::{PullMessageRequest, PullMessageResponse};
+use crate::store::reading::{GetLimits, GetResult, GetStatus, MessageFilter};
+
+use super::client_view;
+
+/// Longest time a pull is held, whatever the client asks, ms.
+const MAX_SUSPEND_MS: i64 = 120_000;
+/// What clients of the reference look for when SQL92 is not served.
+const NO_SQL92: &str = "The broker does not support consumer to filter message by SQL92";
+
+/// A pull request.
+pub(crate) struct Pull<'a> {
+    header: PullMessageRequest<'a>,
+    lite: bool,
+    language: Language,
+}
+
+/// What a pull comes to.
+struct Reading {
+    code: i32,
+    remark: &'static str,
+    header: PullMessageResponse,
+    found: Option<GetResult>,
+    /// Tags codes to wait for.
+    codes: SmallVec<[i32; 4]>,
+}
+
+/// Why a pull is refused.
+struct Refusal {
+    code: i32,
+    text: String,
+    forbidden_type: Option<i32>,
+}
+
+impl Refusal {
+    fn new(code: i32, text: impl Into<String>) -> Self {
+        Self { code, text: text.into(), forbidden_type: None }
+    }
+
+    fn forbidden(kind: i32, text: impl Into<String>) -> Self {
+        Self { code: response::NO_PERMISSION, text: text.into(), forbidden_type: Some(kind) }
+    }
+}
+
+/// Serves a pull on a thread of `kind`.
+pub(crate) fn handle(context: &Arc<BrokerContext>, request: &Command<'_>, responder: Responder, kind: LaneKind) {
+    let header = match PullMessageRequest::decode(request) {
+        Ok(header) => header,
+        Err(error) => return responder.error(response::SYSTEM_ERROR, &error.to_string()),
+    };
+    if kind == LaneKind::Net && context.store.likely_cold(&header.topic, header.queue_id, header.queue_offset) {
+        return responder.defer(request);
+    }
+    let pull = Pull { header, lite: request.code == code::LITE_PULL_MESSAGE, language: request.language };
+    let reading = match pull.read(context) {
+        Ok(reading) => reading,
+        Err(refusal) => return refuse(responder, &refusal),
+    };
+    pull.commit(context);
+    if reading.code == response::PULL_NOT_FOUND && pull.header.sys_flag & sysflag::PULL_SUSPEND != 0 {
+        return pull.wait(context, responder, reading.codes);
+    }
+    pull.answer(context, responder, reading);
+}
+
+/// Executes a pull that is held no longer: whatever there is now is its answer.
+pub(crate) fn execute_held(context: &BrokerContext, held: HeldPull) {
+    let HeldPull { pull, responder } = held;
+    if !responder.connection().is_open() {
+        return responder.silent();
+    }
+    match pull.read(context) {
+        Ok(reading) => pull.answer(context, responder, reading),
+        Err(refusal) => refuse(responder, &refusal),
+    }
+}
+
+fn refuse(responder: Responder, refusal: &Refusal) {
+    let header = PullMessageResponse { forbidden_type: refusal.forbidden_type, ..PullMessageResponse::default() };
+    responder.reply(refusal.code, Some(&refusal.text), &header, Body::Empty);
+}
+
+impl Pull<'_> {
+    fn read(&self, context: &BrokerContext) -> Result<Reading, Refusal> {
+        let group = self.check_group(context)?;
+        let topic = self.check_topic(context)?;
+        let filter = self.filter(context, &group)?;
+        let mut header = PullMessageResponse {
+            topic_sys_flag: Some(topic.topic_sys_flag),
+            group_sys_flag: Some(group.group_sys_flag),
+            ..PullMessageResponse::default()
+        };
+        let request = &self.header;
+        if context.config.server_side_reset_offset
+            && let Some(offset) = context.offsets.take_reset(&request.topic, &request.consumer_group, request.queue_id)
+        {
+            (header.min_offset, header.max_offset) = context.store.queue_bounds(&request.topic, request.queue_id);
+            header.next_begin_offset = offset;
+            let codes = SmallVec::new();
+            return Ok(Reading { code: response::PULL_OFFSET_MOVED, remark: "OFFSET_RESET", header, found: None, codes });
+        }
+        let found = context.store.get(&request.topic, request.queue_id, request.queue_offset, &self.limits(context), &filter);
+        header.next_begin_offset = found.next_begin_offset;
+        header.min_offset = found.min_offset;
+        header.max_offset = found.max_offset;
+        let (code, remark) = code_of(found.status, request.queue_offset);
+        Ok(Reading { code, remark, header, found: Some(found), codes: filter.codes })
+    }
+
+    /// The broker's and the group's permissions.
+    fn check_group(&self, context: &BrokerContext) -> Result<Arc<SubscriptionGroupConfig>, Refusal> {
+        let config = &context.config;
+        let group = &*self.header.consumer_group;
+        if config.broker_permission & PERM_READ == 0 {
+            let text =
+                format!("the broker[{}] pulling message is forbidden: brokerPermission={}", context.store_host.ip(), config.broker_permission);
+            return Err(Refusal::forbidden(1, text));
+        }
+        if self.lite && !config.lite_pull_enable {
+            let text = format!("the broker[{}] for lite pull consumer is forbidden: litePullMessageEnable=false", context.store_host.ip());
+            return Err(Refusal::new(response::NO_PERMISSION, text));
+        }
+        let Some(group_config) = context.groups.find_or_create(group, context.clock.now_ms()) else {
+            let text = format!("subscription group [{group}] does not exist, and was not created (autoCreateSubscriptionGroup)");
+            return Err(Refusal::new(response::SUBSCRIPTION_GROUP_NOT_EXIST, text));
+        };
+        if !group_config.consume_enable {
+            return Err(Refusal::forbidden(2, format!("subscription group no permission, {group}: consumeEnable=false")));
+        }
+        Ok(group_config)
+    }
+
+    fn check_topic(&self, context: &BrokerContext) -> Result<Arc<TopicConfig>, Refusal> {
+        let request = &self.header;
+        let Some(topic) = context.topics.get(&request.topic) else {
+            let text = format!("topic[{}] not exist, apply first please!", request.topic);
+            return Err(Refusal::new(response::TOPIC_NOT_EXIST, text));
+        };
+        if topic.perm & PERM_READ == 0 {
+            return Err(Refusal::forbidden(3, format!("the topic[{}] pulling message is forbidden: perm={}", request.topic, topic.perm)));
+        }
+        if !(0..topic.read_queue_nums).contains(&request.queue_id) {
+            let text = format!(
+                "queueId[{}] is illegal, topic:[{}] topicConfig.readQueueNums:[{}]",
+                request.queue_id, request.topic, topic.read_queue_nums
+            );
+            return Err(Refusal::new(response::INVALID_PARAMETER, text));
+        }
+        if topic.topic_name.len() > topic::MAX_TOPIC_LEN && client_view::reads_one_topic_length_byte(self.language) {
+            let text = format!(
+                "topic of {} bytes: clients in {} cannot read records whose topic exceeds {} bytes",
+                topic.topic_name.len(),
+                self.language.name(),
+                topic::MAX_TOPIC_LEN
+            );
+            return Err(Refusal::new(response::SYSTEM_ERROR, text));
+        }
+        Ok(topic)
+    }
+
+    /// The filter: of the request's own text, or of the group's subscription.
+    fn filter(&self, context: &BrokerContext, group: &SubscriptionGroupConfig) -> Result<TagFilter, Refusal> {
+        let request = &self.header;
+        if request.sys_flag & sysflag::PULL_SUBSCRIPTION != 0 {
+            let expression = request.subscription.as_deref().unwrap_or_default();
+            let kind = request.expression_type.as_deref().unwrap_or(TAG);
+            return self.filter_of_text(context, expression, kind);
+        }
+        let name = &*request.consumer_group;
+        let Some(online) = context.clients.consumer_group(name) else {
+            let text = format!("the consumer's group info not exist: {name} has sent no heartbeat to this broker");
+            return Err(Refusal::new(response::SUBSCRIPTION_NOT_EXIST, text));
+        };
+        if !group.consume_broadcast_enable && online.message_model == MessageModel::Broadcasting {
+            let text = format!("the consumer group[{name}] can not consume by broadcast way: consumeBroadcastEnable=false");
+            return Err(Refusal::forbidden(4, text));
+        }
+        if context.groups.is_forbidden(name, &request.topic) {
+            return Err(Refusal::forbidden(5, format!("the consumer group[{name}] is forbidden for topic[{}]", request.topic)));
+        }
+        let Some(subscription) = online.subscriptions.get(&*request.topic) else {
+            let text = format!("the consumer's subscription not exist: group {name}, topic {}", request.topic);
+            return Err(Refusal::new(response::SUBSCRIPTION_NOT_EXIST, text));
+        };
+        if subscription.sub_version < request.sub_version {
+            let text = format!(
+                "the consumer's subscription not latest: group {name}, topic {}, version {} here, {} in the request",
+                request.topic, subscription.sub_version, request.sub_version
+            );
+            return Err(Refusal::new(response::SUBSCRIPTION_NOT_LATEST, text));
+        }
+        self.filter_of(context, subscription)
+    }
+
+    fn filter_of_text(&self, context: &BrokerContext, expression: &str, kind: &str) -> Result<TagFilter, Refusal> {
+        let is_tag = kind.is_empty() || kind.eq_ignore_ascii_case(TAG);
+        if is_tag && (expression == "*" || expression.trim().is_empty()) {
+            return Ok(TagFilter::default());
+        }
+        let request = &self.header;
+        let data = SubscriptionData::parse(&request.topic, expression, kind, request.sub_version).map_err(|text| {
+            Refusal::new(response::SUBSCRIPTION_PARSE_FAILED, format!("parse the consumer's subscription failed: {text}"))
+        })?;
+        self.filter_of(context, &data)
+    }
+
+    fn filter_of(&self, context: &BrokerContext, data: &SubscriptionData) -> Result<TagFilter, Refusal> {
+        if !data.is_tag() {
+            let why = if context.config.enable_property_filter { "not served by this version yet" } else { "enablePropertyFilter=false" };
+            return Err(Refusal::new(response::SYSTEM_ERROR, format!("{NO_SQL92}: {why}")));
+        }
+        // The consume queue of the schedule topic holds times where others hold hashes of tags.
+        if data.is_all() || self.header.topic == topic::SCHEDULE_TOPIC {
+            return Ok(TagFilter::default());
+        }
+        // The codes that clients send may be missing: those of the tags are what counts.
+        let codes = data.tags_set.iter().map(|tag| hash::java_hash(tag)).chain(data.code_set.iter().copied());
+        let mut filter = TagFilter::default();
+        for code in codes {
+            if !filter.codes.contains(&code) {
+                filter.codes.push(code);
+            }
+        }
+        Ok(filter)
+    }
+
+    fn limits(&self, context: &BrokerContext) -> GetLimits {
+        let mut limits = context.config.get_limits;
+        let wish = self.header.max_msg_nums.clamp(1, context.config.pull_batch_max.max(1));
+        limits.max_messages = usize::try_from(wish).unwrap_or(1);
+        if let Some(bytes) = self.header.max_msg_bytes.and_then(|bytes| usize::try_from(bytes).ok()).filter(|bytes| *bytes > 0) {
+            limits.max_bytes = limits.max_bytes.min(bytes);
+            limits.max_bytes_on_disk = limits.max_bytes_on_disk.min(bytes);
+        }
+        limits
+    }
+
+    /// Commits the offset that came along; only on the first execution.
+    fn commit(&self, context: &BrokerContext) {
+        let request = &self.header;
+        if request.sys_flag & sysflag::PULL_COMMIT_OFFSET != 0 && request.commit_offset >= 0 {
+            context.offsets.commit(&request.topic, &request.consumer_group, request.queue_id, request.commit_offset);
+        }
+    }
+
+    /// Waits for a message, if there is still none.
+    fn wait(self, context: &Arc<BrokerContext>, responder: Responder, codes: SmallVec<[i32; 4]>) {
+        let config = &context.config;
+        let wish_ms = self.header.suspend_timeout_millis.clamp(0, MAX_SUSPEND_MS);
+        let wait_ms = if config.long_polling_enable { wish_ms } else { wish_ms.min(config.short_polling_ms.min(120_000) as i64) };
+        let deadline_ms = context.clock.now_ms() + wait_ms;
+        let pull = self.into_owned();
+        let (topic, queue_id, offset) = (pull.header.topic.to_string(), pull.header.queue_id, pull.header.queue_offset);
+        let waiter = Waiter { offset, codes, deadline_ms, value: HeldPull { pull, responder } };
+        let max_offset = || context.store.queue_bounds(&topic, queue_id).1;
+        if let Err(held) = context.hold.hold(&topic, queue_id, waiter, max_offset) {
+            execute_held(context, held);
+        }
+    }
+
+    fn answer(&self, context: &BrokerContext, responder: Responder, reading: Reading) {
+        let Reading { code, remark, header, found, .. } = reading;
+        let body = match found {
+            Some(found) if code == response::SUCCESS => {
+                let request = &self.header;
+                let (messages, bytes) = (found.messages as u64, found.bytes as u64);
+                context.stats.got(&request.topic, request.queue_id, &request.consumer_group, messages, bytes);
+                client_view::body(found.slices, self.language)
+            }
+            _ => Body::Empty,
+        };
+        responder.reply(code, Some(remark), &header, body);
+    }
+
+    fn into_owned(self) -> Pull<'static> {
+        fn own(text: Cow<'_, str>) -> Cow<'static, str> {
+            Cow::Owned(text.into_owned())
+        }
+        let header = self.header;
+        Pull {
+            header: PullMessageRequest {
+                consumer_group: own(header.consumer_group),
+                topic: own(header.topic),
+                queue_id: header.queue_id,
+                queue_offset: header.queue_offset,
+                max_msg_nums: header.max_msg_nums,
+                sys_flag: header.sys_flag,
+                commit_offset: header.commit_offset,
+                suspend_timeout_millis: header.suspend_timeout_millis,
+                subscription: header.subscription.map(own),
+                sub_version: header.sub_version,
+                expression_type: header.expression_type.map(own),
+                max_msg_bytes: header.max_msg_bytes,
+                request_source: header.request_source,
+                proxy_forward_client_id: header.proxy_forward_client_id.map(own),
+            },
+            lite: self.lite,
+            language: self.language,
+        }
+    }
+}
+
+/// Response code and remark of a look-up at `offset`.
+fn code_of(status: GetStatus, offset: i64) -> (i32, &'static str) {
+    let nothing_there = if offset == 0 { response::PULL_NOT_FOUND } else { response::PULL_OFFSET_MOVED };
+    match status {
+        GetStatus::Found => (response::SUCCESS, "FOUND"),
+        GetStatus::NoMatchedLogicQueue => (nothing_there, "NO_MATCHED_LOGIC_QUEUE"),
+        GetStatus::NoMessageInQueue => (nothing_there, "NO_MESSAGE_IN_QUEUE"),
+        GetStatus::NoMatchedMessage => (response::PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"),
+        GetStatus::MessageWasRemoving => (response::PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING"),
+        GetStatus::OffsetFoundNull => (response::PULL_NOT_FOUND, "OFFSET_FOUND_NULL"),
+        GetStatus::OffsetOverflowOne => (response::PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE"),
+        GetStatus::OffsetOverflowBadly => (response::PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY"),
+        GetStatus::OffsetTooSmall => (response::PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL"),
+    }
+}
+
+/// Passes messages of some tags by the hash in the consume queue; clients compare the texts.
+#[derive(Clone, Debug, Default)]
+struct TagFilter {
+    /// Empty: everything passes.
+    codes: SmallVec<[i32; 4]>,
+}
+
+impl MessageFilter for TagFilter {
+    fn matches_code(&self, tags_code: i64) -> bool {
+        self.codes.is_empty() || self.codes.contains(&(tags_code as i32))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_of_look_ups() {
+        assert_eq!(code_of(GetStatus::Found, 3).0, 0);
+        assert_eq!(code_of(GetStatus::NoMatchedLogicQueue, 0).0, 19);
+        assert_eq!(code_of(GetStatus::NoMatchedLogicQueue, 1).0, 21);
+        assert_eq!(code_of(GetStatus::NoMessageInQueue, 0).0, 19);
+        assert_eq!(code_of(GetStatus::NoMessageInQueue, 9).0, 21);
+        assert_eq!(code_of(GetStatus::NoMatchedMessage, 0), (20, "NO_MATCHED_MESSAGE"));
+        assert_eq!(code_of(GetStatus::OffsetOverflowOne, 7).0, 19);
+        assert_eq!(code_of(GetStatus::OffsetOverflowBadly, 7).0, 21);
+        assert_eq!(code_of(GetStatus::OffsetTooSmall, 7).0, 21);
+    }
+
+    #[test]
+    fn tags_filter_by_hash() {
+        let filter = TagFilter { codes: SmallVec::from_slice(&[hash::java_hash("TagA")]) };
+        assert!(filter.matches_code(hash::tags_code(Some("TagA"))));
+        assert!(!filter.matches_code(hash::tags_code(Some("TagB"))) && !filter.matches_code(0));
+        assert!(TagFilter::default().matches_code(0));
+    }
+}

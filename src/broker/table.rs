@@ -1,0 +1,179 @@
+//! Tables from names that clients choose to shared values: read without a lock, changed by copying a shard.
+//!
+//! - A reader sees each change whole or not at all, and never waits for a writer.
+//! - Changes of one shard are serialized by the shard's mutex, which is held for a copy of the shard only, never over I/O.
+//! - A change costs 1/64 of the table: 20 000 creations stay cheap.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use foldhash::quality::RandomState;
+use parking_lot::Mutex;
+
+const SHARDS: usize = 64;
+
+type Map<V> = HashMap<Arc<str>, V, RandomState>;
+
+/// What a change does to an entry.
+pub(crate) enum Change<V> {
+    /// Nothing.
+    Keep,
+    /// Adds or replaces it.
+    Put(V),
+    /// Removes it.
+    Remove,
+}
+
+/// A table of cheap-to-clone values by name.
+pub(crate) struct NameTable<V> {
+    shards: Box<[Shard<V>]>,
+    hasher: RandomState,
+}
+
+struct Shard<V> {
+    map: ArcSwap<Map<V>>,
+    change: Mutex<()>,
+}
+
+impl<V> Default for NameTable<V> {
+    fn default() -> Self {
+        let hasher = RandomState::default();
+        let empty = || Shard { map: ArcSwap::from_pointee(Map::with_hasher(hasher.clone())), change: Mutex::new(()) };
+        Self { shards: (0..SHARDS).map(|_| empty()).collect(), hasher: hasher.clone() }
+    }
+}
+
+impl<V: Clone> NameTable<V> {
+    /// The value of a name.
+    pub(crate) fn get(&self, name: &str) -> Option<V> {
+        self.shard(name).map.load().get(name).cloned()
+    }
+
+    /// Reads a value in place.
+    pub(crate) fn with<R>(&self, name: &str, read: impl FnOnce(&V) -> R) -> Option<R> {
+        self.shard(name).map.load().get(name).map(read)
+    }
+
+    /// Decides about one entry while no one else changes it; returns what `decide` returns besides.
+    pub(crate) fn change<R>(&self, name: &str, decide: impl FnOnce(Option<&V>) -> (Change<V>, R)) -> R {
+        let shard = self.shard(name);
+        let _changing = shard.change.lock();
+        let map = shard.map.load_full();
+        let (change, result) = decide(map.get(name));
+        match change {
+            Change::Keep => {}
+            Change::Put(value) => {
+                let mut next = Map::clone(&map);
+                next.insert(name.into(), value);
+                shard.map.store(Arc::new(next));
+            }
+            Change::Remove => {
+                let mut next = Map::clone(&map);
+                next.remove(name);
+                shard.map.store(Arc::new(next));
+            }
+        }
+        result
+    }
+
+    /// Adds many entries, those of equal names replaced; each shard is copied once.
+    pub(crate) fn extend(&self, entries: impl IntoIterator<Item = (Arc<str>, V)>) {
+        let mut by_shard: Vec<Vec<(Arc<str>, V)>> = (0..SHARDS).map(|_| Vec::new()).collect();
+        for (name, value) in entries {
+            by_shard[self.index(&name)].push((name, value));
+        }
+        for (shard, entries) in self.shards.iter().zip(by_shard) {
+            if !entries.is_empty() {
+                let _changing = shard.change.lock();
+                let mut next = Map::clone(&shard.map.load());
+                next.extend(entries);
+                shard.map.store(Arc::new(next));
+            }
+        }
+    }
+
+    /// All entries, sorted by name. Not a snapshot of one moment.
+    pub(crate) fn entries(&self) -> Vec<(Arc<str>, V)> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            all.extend(shard.map.load().iter().map(|(name, value)| (Arc::clone(name), value.clone())));
+        }
+        all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        all
+    }
+
+    /// Number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.map.load().len()).sum()
+    }
+
+    fn shard(&self, name: &str) -> &Shard<V> {
+        &self.shards[self.index(name)]
+    }
+
+    /// Bits that the maps themselves do not look at first (they use the lowest and the highest ones).
+    fn index(&self, name: &str) -> usize {
+        (self.hasher.hash_one(name) >> 40) as usize % SHARDS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn behaves_as_a_map() {
+        let table = NameTable::<u64>::default();
+        let mut model = BTreeMap::new();
+        let mut random = fastrand::Rng::with_seed(7);
+        for step in 0..20_000u64 {
+            let name = format!("name-{}", random.u32(0..300));
+            match random.u32(0..4) {
+                0 => {
+                    table.change(&name, |_| (Change::Remove, ()));
+                    model.remove(&name);
+                }
+                1 => {
+                    let seen = table.change(&name, |old| (Change::Keep, old.copied()));
+                    assert_eq!(seen, model.get(&name).copied(), "step {step}");
+                }
+                _ => {
+                    table.change(&name, |_| (Change::Put(step), ()));
+                    model.insert(name.clone(), step);
+                }
+            }
+            assert_eq!(table.get(&name), model.get(&name).copied(), "step {step}");
+        }
+        let entries: Vec<(String, u64)> = table.entries().into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+        assert_eq!(entries, model.into_iter().collect::<Vec<_>>());
+        assert_eq!(table.len(), entries.len());
+    }
+
+    #[test]
+    fn extend_replaces_and_adds() {
+        let table = NameTable::<u32>::default();
+        table.change("a", |_| (Change::Put(1), ()));
+        table.extend([("a".into(), 2), ("b".into(), 3)]);
+        assert_eq!((table.get("a"), table.get("b"), table.get("c")), (Some(2), Some(3), None));
+        assert_eq!(table.with("b", |value| value + 1), Some(4));
+    }
+
+    #[test]
+    fn concurrent_changes_of_one_entry_are_not_lost() {
+        let table = NameTable::<u64>::default();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..1_000 {
+                        table.change("counter", |old| (Change::Put(old.copied().unwrap_or(0) + 1), ()));
+                    }
+                });
+            }
+        });
+        assert_eq!(table.get("counter"), Some(4_000));
+    }
+}

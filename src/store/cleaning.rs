@@ -1,0 +1,174 @@
+//! Deletes what has expired, and on a full disk what has not.
+//!
+//! - By age at the hours of `deleteWhen`, and whenever the disk asks for it; never the last file, and never what has not
+//!   been flushed and dispatched.
+//! - Unexpired files go only below the reserve or above a ratio that is set (and not at all with
+//!   `cleanFileForciblyEnable=false`), and only as many as it takes.
+//! - Off the write path: the appender meets nothing of this but a list that lost its first file.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::runtime::clock::Clock;
+
+use super::allocate::Allocator;
+use super::commit_log::CommitLog;
+use super::config::StoreConfig;
+use super::consume_queue_table::ConsumeQueueTable;
+use super::disk::DiskGuard;
+use super::fs::Fs;
+use super::index::Index;
+use super::mapped_file::MappedFile;
+use super::signal::Signal;
+
+/// Pause between two deletions: removing a file of a gigabyte keeps the file system busy for a moment.
+const PAUSE: Duration = Duration::from_millis(100);
+const MS_PER_HOUR: i64 = 3_600_000;
+
+/// The `clean` thread's shared side.
+pub(super) struct Cleaner {
+    rules: Rules,
+    log: Arc<CommitLog>,
+    fs: Arc<dyn Fs>,
+    guard: Arc<DiskGuard>,
+    allocator: Arc<Allocator>,
+    queues: Arc<ConsumeQueueTable>,
+    index: Option<Arc<Index>>,
+    clock: Clock,
+    /// Behind the last record dispatched.
+    dispatched: Box<dyn Fn() -> i64 + Send + Sync>,
+    one: Mutex<()>,
+    signal: Signal,
+    stopping: AtomicBool,
+}
+
+/// What is configured.
+struct Rules {
+    reserved_ms: i64,
+    hours: Vec<u8>,
+    batch_max: usize,
+    interval: Duration,
+    forcibly: bool,
+}
+
+/// What the cleaner works on.
+pub(super) struct Parts {
+    /// The log.
+    pub(super) log: Arc<CommitLog>,
+    /// File system.
+    pub(super) fs: Arc<dyn Fs>,
+    /// The log's disk.
+    pub(super) guard: Arc<DiskGuard>,
+    /// Ends a refusal.
+    pub(super) allocator: Arc<Allocator>,
+    /// Follow the log's min offset.
+    pub(super) queues: Arc<ConsumeQueueTable>,
+    /// Follows it too.
+    pub(super) index: Option<Arc<Index>>,
+}
+
+impl Cleaner {
+    /// A cleaner; the thread runs [`Cleaner::run`].
+    pub(super) fn new(config: &StoreConfig, parts: Parts, clock: Clock, dispatched: impl Fn() -> i64 + Send + Sync + 'static) -> Arc<Self> {
+        let hours = i64::try_from(config.file_reserved_hours).unwrap_or(i64::MAX);
+        let rules = Rules {
+            reserved_ms: hours.saturating_mul(MS_PER_HOUR),
+            hours: config.delete_when_hours.clone(),
+            batch_max: config.delete_file_batch_max.max(1),
+            interval: Duration::from_millis(config.clean_interval_ms.max(1)),
+            forcibly: config.clean_file_forcibly,
+        };
+        let Parts { log, fs, guard, allocator, queues, index } = parts;
+        Arc::new(Self {
+            rules,
+            log,
+            fs,
+            guard,
+            allocator,
+            queues,
+            index,
+            clock,
+            dispatched: Box::new(dispatched),
+            one: Mutex::default(),
+            signal: Signal::default(),
+            stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// Asks the thread to end.
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.signal.wake();
+    }
+
+    /// Body of the `clean` thread: a look at the disk per interval.
+    pub(super) fn run(&self) {
+        let stopping = || self.stopping.load(Ordering::Acquire);
+        while !stopping() {
+            self.signal.sleep_unless(Some(self.rules.interval), stopping);
+            if stopping() {
+                return;
+            }
+            if !self.guard.check() {
+                self.allocator.wake();
+            }
+            self.clean(false);
+        }
+    }
+
+    /// Deletes what is due; with `manual` whatever the hour and without a limit. Returns how many files went.
+    pub(super) fn clean(&self, manual: bool) -> usize {
+        let _one = self.one.lock();
+        let limit = if manual { usize::MAX } else { self.rules.batch_max };
+        let mut deleted = 0;
+        while deleted < limit && !self.stopping.load(Ordering::Acquire) {
+            let Some(why) = self.due(manual) else { break };
+            let Some(file) = self.log.files().remove_first((self.dispatched)().min(self.log.flushed_offset())) else { break };
+            self.delete(&file, why);
+            deleted += 1;
+            if !manual {
+                self.signal.sleep_unless(Some(PAUSE), || self.stopping.load(Ordering::Acquire));
+            }
+        }
+        if deleted > 0 {
+            let min = self.log.min_offset();
+            if let Err(error) = self.fs.sync_dir(self.log.files().dir()) {
+                log::warn!("folder not synced: path={} error={error}", self.log.files().dir().display());
+            }
+            self.queues.clean(min);
+            if let Some(index) = &self.index {
+                index.clean(min);
+            }
+        }
+        deleted
+    }
+
+    /// Why the first file is to go now, if it is.
+    fn due(&self, manual: bool) -> Option<&'static str> {
+        let pressure = self.guard.pressure();
+        if pressure.any && self.rules.forcibly {
+            return Some("disk full");
+        }
+        let now = self.clock.now_ms();
+        let is_time = manual || pressure.expired || self.rules.hours.contains(&local_hour(now));
+        let first = self.log.files().first()?;
+        let modified = first.file().modified_ms().ok()?;
+        (is_time && now.saturating_sub(modified) >= self.rules.reserved_ms).then_some("expired")
+    }
+
+    fn delete(&self, file: &MappedFile, why: &str) {
+        match self.fs.remove_file(file.path()) {
+            Ok(()) => log::info!("commit log file deleted: path={} reason={why}", file.path().display()),
+            Err(error) => log::warn!("commit log file not deleted: path={} reason={why} error={error}", file.path().display()),
+        }
+    }
+}
+
+/// Hour of the day where the machine is.
+fn local_hour(now_ms: i64) -> u8 {
+    let zone = jiff::tz::TimeZone::system();
+    jiff::Timestamp::from_millisecond(now_ms).map_or(0, |now| now.to_zoned(zone).hour() as u8)
+}

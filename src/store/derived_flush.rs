@@ -1,0 +1,128 @@
+//! The `flush-cq` thread: writes what dispatch left in memory, and the checkpoint that says how far everything is.
+//!
+//! Every interval the tails of the queues are written; thoroughly (synced, with the index) at the latest after five seconds
+//! or 256 MiB of log. The checkpoint names only what was dispatched before a thorough flush began that has ended well, so a
+//! crash loses tails but no knowledge of which.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::checkpoint::{Checkpoint, Positions};
+use super::commit_log::CommitLog;
+use super::consume_queue_table::ConsumeQueueTable;
+use super::dispatch::DispatchService;
+use super::error::StoreError;
+use super::flush::Flusher;
+use super::index::Index;
+use super::signal::Signal;
+
+/// Longest time between two thorough flushes while messages come.
+const THOROUGH_INTERVAL: Duration = Duration::from_secs(5);
+/// Most bytes of log between them.
+const THOROUGH_BYTES: i64 = 256 << 20;
+
+/// What is flushed, and what says how far it is.
+pub(super) struct Parts {
+    /// The log.
+    pub(super) log: Arc<CommitLog>,
+    /// Knows the store time of what is on disk.
+    pub(super) flusher: Arc<Flusher>,
+    /// Knows what has been dispatched.
+    pub(super) dispatch: Arc<DispatchService>,
+    /// Consume queues.
+    pub(super) queues: Arc<ConsumeQueueTable>,
+    /// Key index.
+    pub(super) index: Option<Arc<Index>>,
+    /// Where it is written down.
+    pub(super) checkpoint: Checkpoint,
+}
+
+/// The thread's shared side.
+pub(super) struct DerivedFlusher {
+    parts: Parts,
+    interval: Duration,
+    state: Mutex<State>,
+    signal: Signal,
+    stopping: AtomicBool,
+}
+
+struct State {
+    /// What the checkpoint says of derived files.
+    positions: Positions,
+    /// When the last thorough flush began, and what had been dispatched then; -1 before the first.
+    thorough_at: Instant,
+    thorough_offset: i64,
+    failing: bool,
+}
+
+impl DerivedFlusher {
+    /// A flusher that begins with what recovery found.
+    pub(super) fn new(parts: Parts, positions: Positions, interval: Duration) -> Arc<Self> {
+        let state = State { positions, thorough_at: Instant::now(), thorough_offset: -1, failing: false };
+        Arc::new(Self { parts, interval, state: Mutex::new(state), signal: Signal::default(), stopping: AtomicBool::new(false) })
+    }
+
+    /// Asks the thread to end.
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.signal.wake();
+    }
+
+    /// Body of the `flush-cq` thread.
+    pub(super) fn run(&self) {
+        let stopping = || self.stopping.load(Ordering::Acquire);
+        while !stopping() {
+            self.signal.sleep_unless(Some(self.interval), stopping);
+            self.flush(false);
+        }
+    }
+
+    /// Flushes what is due; with `last` everything. Returns whether it worked.
+    pub(super) fn flush(&self, last: bool) -> bool {
+        let mut state = self.state.lock();
+        let result = self.flush_locked(&mut state, last);
+        let failing = result.is_err();
+        match result {
+            Err(error) if !state.failing => log::error!("derived files cannot be flushed, messages are not affected: {error}"),
+            Ok(()) if state.failing => log::info!("derived files are flushed again"),
+            _ => {}
+        }
+        state.failing = failing;
+        !failing
+    }
+
+    fn flush_locked(&self, state: &mut State, last: bool) -> Result<(), StoreError> {
+        let Parts { dispatch, queues, index, checkpoint, .. } = &self.parts;
+        let dispatched = dispatch.dispatched_offset();
+        let behind = dispatched - state.thorough_offset;
+        let thorough = last || behind > 0 && (state.thorough_at.elapsed() >= THOROUGH_INTERVAL || behind >= THOROUGH_BYTES);
+        if thorough {
+            state.thorough_at = Instant::now();
+            let record = dispatch.last_record();
+            queues.flush(true)?;
+            if let Some(index) = index {
+                state.positions.index_timestamp = state.positions.index_timestamp.max(index.flush()?);
+            }
+            state.thorough_offset = dispatched;
+            if let Some((offset, store_timestamp)) = record {
+                (state.positions.logics_offset, state.positions.logics_timestamp) = (offset, store_timestamp);
+            }
+        } else if queues.dirty_bytes() > 0 {
+            queues.flush(false)?;
+        }
+        self.note_log(&mut state.positions);
+        checkpoint.write(state.positions, thorough)
+    }
+
+    /// Only what is on disk by now.
+    fn note_log(&self, positions: &mut Positions) {
+        let timestamp = self.parts.flusher.flushed_timestamp();
+        if timestamp > 0 {
+            positions.physic_timestamp = timestamp;
+        }
+        positions.flushed_offset = Some(self.parts.log.flushed_offset());
+    }
+}

@@ -1,0 +1,231 @@
+//! Walking the log at start: by `pread` in batches into one buffer, so that a damaged disk is an error and not a signal.
+//!
+//! A record counts when its lengths add up, its CRC is right, its queue id is not negative and its physical-offset field is
+//! its own position.
+
+use std::io;
+
+use memchr::memmem;
+
+use crate::common::record::{self, Record};
+
+use super::error::StoreError;
+use super::mapped_file_queue::Segment;
+
+/// Bytes read at a time.
+const BATCH: usize = 64 << 10;
+/// Bytes read at a time when looking for a record.
+const SEARCH_BATCH: usize = 1 << 20;
+/// Bytes of a record that tell its size and the size of its body, with the longest hosts.
+const HEAD: usize = 88 + 24;
+
+/// A place in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    /// File.
+    pub(super) index: usize,
+    /// Position in the file.
+    pub(super) at: usize,
+}
+
+/// What lies at the scanner's place.
+#[derive(Debug)]
+pub(super) enum Found<'a> {
+    /// A record; the scanner stands behind it.
+    Record(Record<'a>, Place),
+    /// Neither a record nor a blank record: why. The scanner stays.
+    Invalid(Place, String),
+    /// The last file ends here: behind its last byte, or at a blank record without a next file.
+    End(Place),
+}
+
+/// Walks over records.
+pub(super) struct Scanner<'a> {
+    segments: &'a [Segment],
+    file_size: usize,
+    check_crc: bool,
+    place: Place,
+    buffer: Vec<u8>,
+    /// What of the file at `place.index` is in the buffer.
+    start: usize,
+    len: usize,
+}
+
+impl<'a> Scanner<'a> {
+    /// A scanner that stands at the start of file `index`.
+    pub(super) fn new(segments: &'a [Segment], file_size: usize, check_crc: bool, index: usize) -> Self {
+        Self { segments, file_size, check_crc, place: Place { index, at: 0 }, buffer: Vec::new(), start: 0, len: 0 }
+    }
+
+    /// Goes to a place.
+    pub(super) fn go_to(&mut self, place: Place) {
+        self.place = place;
+        self.len = 0; // what is there may have been written since
+    }
+
+    /// What comes next.
+    ///
+    /// # Errors
+    /// The system's; a hole between two files.
+    pub(super) fn next(&mut self) -> Result<Found<'_>, StoreError> {
+        loop {
+            let place = self.place;
+            let left = self.file_size - place.at;
+            if left >= record::BLANK_SIZE {
+                let (total, magic) = self.head()?;
+                if magic != record::MAGIC_BLANK {
+                    return self.record(total, magic);
+                }
+            }
+            if place.index + 1 == self.segments.len() {
+                return Ok(Found::End(place));
+            }
+            self.next_file()?;
+        }
+    }
+
+    fn next_file(&mut self) -> Result<(), StoreError> {
+        let (this, next) = (&self.segments[self.place.index], &self.segments[self.place.index + 1]);
+        let end = this.start + self.file_size as i64;
+        if next.start != end {
+            let why = format!("the log has no file for offsets {end} to {}: put the missing files back", next.start);
+            return Err(StoreError::Damaged(next.path.clone(), why));
+        }
+        self.go_to(Place { index: self.place.index + 1, at: 0 });
+        Ok(())
+    }
+
+    fn record(&mut self, total: i32, magic: i32) -> Result<Found<'_>, StoreError> {
+        let place = self.place;
+        let offset = self.segments[place.index].start + place.at as i64;
+        let left = self.file_size - place.at;
+        let invalid = |why: String| Ok(Found::Invalid(place, why));
+        if magic != record::MAGIC_V1 && magic != record::MAGIC_V2 {
+            return invalid(format!("illegal magic 0x{magic:08X}"));
+        }
+        let Some(size) = usize::try_from(total).ok().filter(|size| (record::MIN_SIZE..=left).contains(size)) else {
+            return invalid(format!("total size {total} with {left} bytes left in the file"));
+        };
+        if size > BATCH && !plausible(self.ensure(HEAD)?, size) {
+            return invalid(format!("total size {total} that the body does not explain"));
+        }
+        self.ensure(size)?;
+        let check_crc = self.check_crc;
+        let at = place.at - self.start;
+        match check(&self.buffer[at..at + size], offset, check_crc) {
+            Ok(record) => {
+                self.place.at += size;
+                Ok(Found::Record(record, place))
+            }
+            Err(why) => Ok(Found::Invalid(place, why)),
+        }
+    }
+
+    fn head(&mut self) -> Result<(i32, i32), StoreError> {
+        let bytes = self.ensure(record::BLANK_SIZE)?;
+        Ok((int_at(bytes, record::TOTAL_SIZE), int_at(bytes, record::MAGIC)))
+    }
+
+    /// Has `len` bytes from the place on in the buffer; they lie in the file.
+    fn ensure(&mut self, len: usize) -> Result<&[u8], StoreError> {
+        let at = self.place.at;
+        if at < self.start || at + len > self.start + self.len {
+            let want = len.max(BATCH).min(self.file_size - at);
+            self.buffer.resize(want.max(self.buffer.len().min(BATCH)), 0);
+            let segment = &self.segments[self.place.index];
+            segment
+                .file
+                .read_exact_at(&mut self.buffer[..want], at as u64)
+                .map_err(|error| StoreError::Io("read", segment.path.clone(), error))?;
+            (self.start, self.len) = (at, want);
+        }
+        let from = at - self.start;
+        Ok(&self.buffer[from..from + len])
+    }
+}
+
+/// Whether a record of `size` bytes can have the body length its head names.
+fn plausible(head: &[u8], size: usize) -> bool {
+    let body_len_at = record::store_timestamp_at(int_at(head, record::SYS_FLAG)) + 8 + 8 + 4 + 8;
+    let extra = if int_at(head, record::SYS_FLAG) & crate::common::sysflag::STORE_HOST_V6 != 0 { 12 } else { 0 };
+    let body_len = usize::try_from(int_at(head, body_len_at + extra)).unwrap_or(0);
+    // beside the body: at most 32 767 bytes each of topic and properties
+    body_len < size && size - body_len <= HEAD + 2 * (1 << 15)
+}
+
+/// Reads the record that fills `bytes` and lies at `offset`; why it does not count.
+fn check(bytes: &[u8], offset: i64, check_crc: bool) -> Result<Record<'_>, String> {
+    let record = Record::parse(bytes).map_err(|error| error.to_string())?;
+    if record.physical_offset != offset {
+        return Err(format!("physical offset {} in the record at {offset}", record.physical_offset));
+    }
+    if record.queue_id < 0 {
+        return Err(format!("queue id {}", record.queue_id));
+    }
+    if check_crc {
+        record.check_crc().map_err(|error| error.to_string())?;
+    }
+    Ok(record)
+}
+
+/// The first record of a file: its store time, if it counts and has one.
+pub(super) fn first_store_time(segment: &Segment, file_size: usize, check_crc: bool) -> Result<Option<i64>, StoreError> {
+    let alone = std::slice::from_ref(segment);
+    match Scanner::new(alone, file_size, check_crc, 0).next()? {
+        Found::Record(record, _) if record.store_timestamp != 0 => Ok(Some(record.store_timestamp)),
+        _ => Ok(None),
+    }
+}
+
+/// The first place behind `after` where a record counts that was stored at or after `not_before`. What is older lies there
+/// from a log that was cut at some time.
+///
+/// # Errors
+/// The system's.
+pub(super) fn find_record(segments: &[Segment], file_size: usize, after: Place, not_before: i64) -> Result<Option<Place>, StoreError> {
+    let finder = memmem::Finder::new(&[0xDA, 0xA3, 0x20]);
+    let mut buffer = vec![0; SEARCH_BATCH];
+    for (index, segment) in segments.iter().enumerate().skip(after.index) {
+        let failed = |error| StoreError::Io("read", segment.path.clone(), error);
+        let first = if index == after.index { after.at + 1 } else { 0 };
+        let mut at = first;
+        while let Some(data) = segment.file.next_data(at as u64).map_err(failed)?.filter(|data| *data < file_size as u64) {
+            at = at.max((data as usize).saturating_sub(record::MAGIC)); // a size before the magic may have ended in a hole
+            let len = SEARCH_BATCH.min(file_size - at);
+            segment.file.read_exact_at(&mut buffer[..len], at as u64).map_err(failed)?;
+            for hit in finder.find_iter(&buffer[..len]) {
+                let Some(start) = (at + hit).checked_sub(record::MAGIC).filter(|start| *start >= first) else { continue };
+                if counts(segment, file_size, start, not_before).map_err(failed)? {
+                    return Ok(Some(Place { index, at: start }));
+                }
+            }
+            if at + len == file_size {
+                break;
+            }
+            at += len - 2; // a magic may lie across the end of the batch
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a record counts at a position where something like its magic is.
+fn counts(segment: &Segment, file_size: usize, at: usize, not_before: i64) -> io::Result<bool> {
+    let mut head = [0; HEAD];
+    let there = HEAD.min(file_size - at);
+    segment.file.read_exact_at(&mut head[..there], at as u64)?;
+    let offset = segment.start + at as i64;
+    let magic = int_at(&head, record::MAGIC);
+    let size = usize::try_from(int_at(&head, record::TOTAL_SIZE)).unwrap_or(0);
+    let field = i64::from_be_bytes(*head[record::PHYSICAL_OFFSET..].first_chunk().unwrap_or(&[0; 8]));
+    let known = magic == record::MAGIC_V1 || magic == record::MAGIC_V2;
+    if !known || field != offset || !(record::MIN_SIZE..=file_size - at).contains(&size) || !plausible(&head, size) {
+        return Ok(false);
+    }
+    let mut bytes = vec![0; size];
+    segment.file.read_exact_at(&mut bytes, at as u64)?;
+    Ok(check(&bytes, offset, true).is_ok_and(|record| record.store_timestamp >= not_before))
+}
+
+fn int_at(bytes: &[u8], at: usize) -> i32 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| i32::from_be_bytes(*chunk))
+}

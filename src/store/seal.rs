@@ -1,0 +1,151 @@
+//! Damage in the middle of the log: the bytes are kept aside, the hole is filled so that any reader can walk over it.
+//!
+//! A hole that goes on to the end of its file becomes the file's blank record. Any other is filled exactly with records of a
+//! system topic that carry the bits of a rolled back transaction, so that no broker builds queue or index entries from them.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use crate::common::record::{self, Draft};
+use crate::common::sysflag;
+
+use super::append::blank;
+use super::error::StoreError;
+use super::fs::Fs;
+use super::mapped_file_queue::Segment;
+use super::scan::Place;
+
+/// Topic of the records; cut short where the hole is small.
+const TOPIC: &str = "rmq_sys_LOST_RECORDS";
+/// Largest record.
+const MAX_SIZE: usize = 4 << 20;
+/// Bytes copied at a time.
+const BATCH: usize = 1 << 20;
+/// Unit in which disks lose what never arrived.
+const SECTOR: usize = 512;
+
+/// A hole in one file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hole {
+    /// Where it begins.
+    pub(super) place: Place,
+    /// Position behind it.
+    pub(super) end: usize,
+}
+
+impl Hole {
+    /// The holes, one per file, between two places.
+    pub(super) fn between(from: Place, to: Place, file_size: usize) -> Vec<Self> {
+        let end = |index| if index == to.index { to.at } else { file_size };
+        let at = |index| if index == from.index { from.at } else { 0 };
+        let holes = (from.index..=to.index).map(|index| Self { place: Place { index, at: at(index) }, end: end(index) });
+        holes.filter(|hole| hole.len() > 0).collect()
+    }
+
+    fn len(&self) -> usize {
+        self.end - self.place.at
+    }
+
+    /// Whether whole records can fill it, or a blank record.
+    pub(super) fn can_be_sealed(&self, file_size: usize) -> bool {
+        self.end == file_size || self.len() >= record::MIN_SIZE
+    }
+}
+
+/// Whether the hole has a sector of zeros: that much never arrived at the disk.
+///
+/// # Errors
+/// The system's.
+pub(super) fn has_zero_sector(segment: &Segment, hole: Hole) -> Result<bool, StoreError> {
+    let failed = |error| StoreError::Io("read", segment.path.clone(), error);
+    let mut at = hole.place.at.next_multiple_of(SECTOR);
+    let mut buffer = vec![0; BATCH];
+    while at + SECTOR <= hole.end {
+        let len = BATCH.min((hole.end - at) / SECTOR * SECTOR);
+        segment.file.read_exact_at(&mut buffer[..len], at as u64).map_err(failed)?;
+        if buffer[..len].chunks(SECTOR).any(|sector| sector.iter().all(|byte| *byte == 0)) {
+            return Ok(true);
+        }
+        at += len;
+    }
+    Ok(false)
+}
+
+/// Copies the hole's bytes to `lost/<physical offset>` below `root`, durably; returns where.
+///
+/// # Errors
+/// The system's.
+pub(super) fn keep(fs: &dyn Fs, root: &Path, segment: &Segment, hole: Hole) -> Result<PathBuf, StoreError> {
+    let dir = root.join("lost");
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |error| StoreError::Io("keep damaged bytes in", path.clone(), error)
+    };
+    fs.create_dir_all(&dir).map_err(failed(&dir))?;
+    let name = format!("{:020}", segment.start + hole.place.at as i64);
+    let mut path = dir.join(&name);
+    for copy in 1.. {
+        if !fs.exists(&path) {
+            break;
+        }
+        path = dir.join(format!("{name}.{copy}"));
+    }
+    let file = fs.open(&path, true).map_err(failed(&path))?;
+    let mut buffer = vec![0; BATCH.min(hole.len())];
+    for at in (hole.place.at..hole.end).step_by(BATCH) {
+        let piece = &mut buffer[..BATCH.min(hole.end - at)];
+        segment.file.read_exact_at(piece, at as u64).map_err(|error| StoreError::Io("read", segment.path.clone(), error))?;
+        file.write_all_at(piece, (at - hole.place.at) as u64).map_err(failed(&path))?;
+    }
+    file.sync_data().map_err(failed(&path))?;
+    fs.sync_dir(&dir).map_err(failed(&dir))?;
+    fs.sync_dir(root).map_err(failed(root))?;
+    Ok(path)
+}
+
+/// Fills the hole.
+///
+/// # Errors
+/// The system's.
+pub(super) fn seal(segment: &Segment, hole: Hole, file_size: usize, store_timestamp: i64) -> Result<(), StoreError> {
+    let write = |bytes: &[u8], at: usize| {
+        segment.file.write_all_at(bytes, at as u64).map_err(|error| StoreError::Io("seal damage in", segment.path.clone(), error))
+    };
+    if hole.end == file_size {
+        let left = hole.len();
+        return if left >= record::BLANK_SIZE { write(&blank(left), hole.place.at) } else { Ok(()) };
+    }
+    let mut at = hole.place.at;
+    while at < hole.end {
+        let rest = hole.end - at;
+        let size = if rest <= MAX_SIZE { rest } else { MAX_SIZE.min(rest - record::MIN_SIZE) };
+        write(&filler(size, segment.start + at as i64, store_timestamp), at)?;
+        at += size;
+    }
+    Ok(())
+}
+
+/// A record of exactly `size` bytes.
+fn filler(size: usize, physical_offset: i64, store_timestamp: i64) -> Vec<u8> {
+    let spare = size - record::MIN_SIZE;
+    let topic = &TOPIC[..TOPIC.len().min(spare)];
+    let body = vec![0; spare - topic.len()];
+    let nobody = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let draft = Draft {
+        topic,
+        queue_id: 0,
+        flag: 0,
+        sys_flag: sysflag::TRANSACTION_ROLLBACK,
+        born_timestamp: store_timestamp,
+        born_host: nobody,
+        store_host: nobody,
+        reconsume_times: 0,
+        prepared_transaction_offset: 0,
+        body: &body,
+        properties: b"",
+    };
+    let mut bytes = Vec::with_capacity(size);
+    draft.encode(&mut bytes);
+    record::place(&mut bytes, 0, physical_offset, store_timestamp);
+    bytes
+}

@@ -1,0 +1,4 @@
+//! Tests over sockets: brokers of this process, each on free ports and in its own temporary folder.
+
+mod broker;
+mod support;
