@@ -1,3 +1,8 @@
 //! The `petrel` executable: hands its arguments to `cli` and exits with its status.
 
-fn main() {}
+#[cfg(feature = "jemalloc")]
+mod allocator;
+
+fn main() {
+    std::process::exit(petrel::cli::run());
+}

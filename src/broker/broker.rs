@@ -32,6 +32,7 @@ use super::offset::OffsetTable;
 use super::out_api::{Registered, Registration};
 use super::processor::parked::ParkedLanes;
 use super::processor::{BrokerService, pull, stored_properties};
+use super::settings::Settings;
 use super::stats::BrokerStats;
 use super::tasks::Tasks;
 use super::topic::TopicTable;
@@ -147,6 +148,7 @@ impl Broker {
         }
         // Under ASYNC_FLUSH only the store's own stop made the last deliveries durable.
         context.delay.persist_and_wait();
+        context.stats.persist();
         self.server.shutdown(deadline);
         self.writer.shutdown();
         *stopped = Some(unfinished.clone());
@@ -228,6 +230,7 @@ impl Opened {
         let groups = GroupTable::load(config, self.writer.clone(), now_ms).map_err(damaged)?;
         let offsets = OffsetTable::load(config, self.writer.clone()).map_err(damaged)?;
         let delay = DelayLevels::load(config, Arc::clone(&self.store), self.writer.clone()).map_err(damaged)?;
+        let stats = BrokerStats::load(config, self.writer.clone(), now_ms).map_err(damaged)?;
         let registration = Registration::new(config, self.clock.clone());
         Ok(Arc::new_cyclic(|weak| BrokerContext {
             clients: ClientTable::new(wants_notification(weak.clone())),
@@ -239,7 +242,8 @@ impl Opened {
             locks: QueueLocks::default(),
             hold: Hold::new(),
             delay,
-            stats: BrokerStats::default(),
+            settings: Settings::new(config, now_ms),
+            stats,
             registration,
             store_host,
             boot_ms: now_ms,
@@ -285,7 +289,7 @@ struct Registrant {
 impl Registered for Registrant {
     fn topics(&self) -> (Vec<Arc<TopicConfig>>, DataVersion) {
         let Some(context) = self.context.upgrade() else { return Default::default() };
-        let permission = context.config.broker_permission;
+        let permission = context.settings.broker_permission();
         let version = context.topics.data_version(); // before the topics: a change in between is told again
         let limited = |topic: Arc<TopicConfig>| {
             if topic.perm & permission == topic.perm {

@@ -61,7 +61,7 @@ impl Notifier {
     fn start(&self) -> std::io::Result<State> {
         let (sender, receiver) = channel::bounded(MAX_WAITING);
         let client = RemotingClient::start(RemotingClientConfig { tag: self.tag.clone(), ..RemotingClientConfig::default() })?;
-        let thread = Thread::spawn(&self.tag, "ns-notify", move || run(&client, &receiver))?;
+        let thread = Thread::spawn(&self.tag, "notify", move || run(&client, &receiver))?;
         Ok(State::Running(sender, thread))
     }
 }

@@ -21,8 +21,8 @@ use super::processor::{Origin, Processor, placement};
 
 /// A body beyond this is read on a work thread: a registration of many topics would hold the net thread up, bytes.
 const MAX_INLINE_BODY: usize = 256 << 10;
-/// Threads for the few requests that write files.
-const WORK_THREADS: usize = 2;
+/// One thread for the few requests that write files.
+const WORK_THREADS: usize = 1;
 /// Time that a dropped name server takes to stop.
 const DROP_DEADLINE: Duration = Duration::from_secs(3);
 
@@ -105,7 +105,7 @@ struct Scan {
 impl Scan {
     fn start(tag: &str, interval: Duration, processor: Arc<Processor>) -> std::io::Result<Self> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let thread = Thread::spawn(tag, "ns-scan", {
+        let thread = Thread::spawn(tag, "scan", {
             let stop = Arc::clone(&stop);
             move || {
                 let (stopped, wake) = &*stop;

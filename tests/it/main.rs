@@ -1,5 +1,6 @@
 //! Tests over sockets: brokers of this process, each on free ports and in its own temporary folder.
 
+mod admin;
 mod broker;
 mod clients;
 mod slow_disk;

@@ -3,6 +3,7 @@
 //! - A request is found in [`RequestTable`] by its code: hot ones are served on the net thread that read them, slow ones on a work thread.
 //! - Sends are staged by the lane and appended together; every other request sees the sends that came before it in the same read.
 
+pub(crate) mod admin_broker;
 pub(crate) mod admin_group;
 pub(crate) mod admin_offset;
 pub(crate) mod admin_topic;
@@ -50,6 +51,7 @@ enum Serving {
 
 /// What each file serves.
 const FAMILIES: &[&[(i32, Placement, Handler)]] = &[
+    admin_broker::REQUESTS,
     admin_group::REQUESTS,
     admin_offset::REQUESTS,
     admin_topic::REQUESTS,

@@ -262,13 +262,13 @@ pub(crate) fn resolve(
     context: &BrokerContext, header: &SendMessageRequest<'_>, version: i32, born_host: SocketAddr, may_block: bool,
 ) -> Result<Target, Refusal> {
     let found = context.topics.get(&header.topic);
-    if context.config.broker_permission & topic::PERM_WRITE == 0 && found.as_ref().is_some_and(|topic| topic.order) {
+    if context.settings.broker_permission() & topic::PERM_WRITE == 0 && found.as_ref().is_some_and(|topic| topic.order) {
         return Err(Refusal::Answer(
             response::NO_PERMISSION,
             format!(
                 "the broker[{}] sending message is forbidden: brokerPermission={}, ordered topic {}",
                 context.store_host.ip(),
-                context.config.broker_permission,
+                context.settings.broker_permission(),
                 header.topic
             ),
         ));

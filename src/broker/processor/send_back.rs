@@ -68,8 +68,8 @@ fn store_back(context: &BrokerContext, header: &SendBackRequest<'_>, version: i3
         let text = format!("subscription group not exist, {}; it was not created (autoCreateSubscriptionGroup)", header.group);
         return Err((response::SUBSCRIPTION_GROUP_NOT_EXIST, text));
     };
-    if context.config.broker_permission & PERM_WRITE == 0 {
-        let permission = context.config.broker_permission;
+    if context.settings.broker_permission() & PERM_WRITE == 0 {
+        let permission = context.settings.broker_permission();
         let text = format!("the broker[{}] sending message is forbidden: brokerPermission={permission}", context.store_host.ip());
         return Err((response::NO_PERMISSION, text));
     }
