@@ -395,3 +395,16 @@ fn handle(frame: &[u8], connection: &Connection, shared: &Shared, dispatch: &mut
     }
     Ok(if connection.is_over(shared.write_high_water) || !connection.is_open() { Flow::Pause } else { Flow::Go })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::connection::INNER_LEN;
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        // The table of channels may be twice as long as it needs to be.
+        let total = 2 * size_of::<Channel>() + INNER_LEN;
+        assert!(total < 2048, "{total} bytes");
+    }
+}
