@@ -313,3 +313,57 @@ pub fn batch_body(entries: &[(&[u8], &str)]) -> Vec<u8> {
     }
     out
 }
+
+/// A name server and a broker registered with it.
+pub struct Cluster {
+    broker: Option<Broker>,
+    config: BrokerConfig,
+    namesrv: petrel::namesrv::server::Namesrv,
+    _dir: tempfile::TempDir,
+}
+
+impl Cluster {
+    pub fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut namesrv_config = petrel::config::namesrv::NamesrvConfig::new(dir.path());
+        namesrv_config.bind_address = "127.0.0.1".parse().unwrap();
+        namesrv_config.listen_port = 0;
+        let namesrv = petrel::namesrv::server::Namesrv::start(namesrv_config, Clock::System).unwrap();
+        let mut config = BrokerConfig::new(dir.path().join("store"));
+        config.bind_address = "127.0.0.1".parse().unwrap();
+        config.broker_ip1 = Some("127.0.0.1".to_owned());
+        config.listen_port = 0;
+        config.namesrv_addresses = vec![namesrv.address().to_string()];
+        config.store.commit_log_file_size = 32 << 20;
+        config.store.index_slots = 5_000;
+        config.store.index_entries = 20_000;
+        config.store.delay_levels_ms = vec![100, 150, 200, 250, 300, 350];
+        let broker = Some(Self::broker(&config));
+        Self { broker, config, namesrv, _dir: dir }
+    }
+
+    fn broker(config: &BrokerConfig) -> Broker {
+        let broker = Broker::start(config.clone(), Clock::System).unwrap();
+        assert_eq!(broker.register_now(), 1);
+        broker
+    }
+
+    /// Stops the broker in order and starts it again on the same folder, perhaps on another port.
+    pub fn restart_broker(&mut self) {
+        let unfinished = self.broker.take().unwrap().shutdown(PATIENCE);
+        assert_eq!(unfinished, Vec::<String>::new());
+        self.broker = Some(Self::broker(&self.config));
+    }
+
+    pub fn namesrv(&self) -> String {
+        self.namesrv.address().to_string()
+    }
+
+    pub fn broker_address(&self) -> String {
+        self.broker.as_ref().unwrap().address().to_string()
+    }
+
+    pub fn client(&self) -> petrel::client::Client {
+        petrel::client::Client::connect(&self.namesrv()).unwrap()
+    }
+}

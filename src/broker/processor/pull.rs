@@ -269,12 +269,12 @@ impl Pull<'_> {
         let wish_ms = self.header.suspend_timeout_millis.clamp(0, MAX_SUSPEND_MS);
         let wait_ms = if config.long_polling_enable { wish_ms } else { wish_ms.min(config.short_polling_ms.min(120_000) as i64) };
         let deadline_ms = context.clock.now_ms() + wait_ms;
-        let pull = self.into_owned();
+        let pull = Box::new(self.into_owned());
         let (topic, queue_id, offset) = (pull.header.topic.to_string(), pull.header.queue_id, pull.header.queue_offset);
-        let waiter = Waiter { offset, codes, deadline_ms, value: Box::new(HeldPull { pull, responder }) };
+        let waiter = Waiter { offset, codes, deadline_ms, value: HeldPull { pull, responder } };
         let max_offset = || context.store.queue_bounds(&topic, queue_id).1;
         if let Err(held) = context.hold.hold(&topic, queue_id, waiter, max_offset) {
-            execute_held(context, *held);
+            execute_held(context, held);
         }
     }
 
