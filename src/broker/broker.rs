@@ -19,19 +19,20 @@ use crate::runtime::clock::Clock;
 use crate::runtime::port_holder;
 use crate::store::MessageStore;
 use crate::store::arrival::{Arrival, ArrivalListener};
-use crate::store::fs::RealFs;
+use crate::store::fs::{Fs, RealFs};
 
 use super::clients::ClientTable;
 use super::config_file::MetadataWriter;
 use super::context::BrokerContext;
 use super::delay::DelayLevels;
 use super::group::GroupTable;
-use super::hold::Hold;
+use super::hold::{HeldPull, Hold};
 use super::lock::QueueLocks;
 use super::offset::OffsetTable;
 use super::out_api::{Registered, Registration};
 use super::processor::parked::ParkedLanes;
 use super::processor::{BrokerService, pull, stored_properties};
+use super::settings::Settings;
 use super::stats::BrokerStats;
 use super::tasks::Tasks;
 use super::topic::TopicTable;
@@ -79,10 +80,18 @@ impl Broker {
     /// # Errors
     /// [`StartError`]: port taken, store locked or not writable, metadata damaged.
     pub fn start(config: BrokerConfig, clock: Clock) -> Result<Self, StartError> {
+        Self::start_on(config, clock, RealFs::shared())
+    }
+
+    /// As [`Broker::start`], with the log on a file system of one's own: tests make it fail.
+    ///
+    /// # Errors
+    /// As [`Broker::start`].
+    pub fn start_on(config: BrokerConfig, clock: Clock, fs: Arc<dyn Fs>) -> Result<Self, StartError> {
         let config = Arc::new(config);
         let listeners = bind(&config)?;
         let address = listeners[0].address();
-        let store = MessageStore::open(config.store.clone(), RealFs::shared(), clock.clone()).map_err(|why| StartError(why.to_string()))?;
+        let store = MessageStore::open(config.store.clone(), fs, clock.clone()).map_err(|why| StartError(why.to_string()))?;
         let writer = MetadataWriter::start(&config.store.tag).map_err(|why| StartError::of("thread not started", why))?;
         let opened = Opened { config, clock, store: Arc::clone(&store), writer: writer.clone(), address };
         match opened.serve(listeners) {
@@ -139,6 +148,7 @@ impl Broker {
         }
         // Under ASYNC_FLUSH only the store's own stop made the last deliveries durable.
         context.delay.persist_and_wait();
+        context.stats.persist();
         self.server.shutdown(deadline);
         self.writer.shutdown();
         *stopped = Some(unfinished.clone());
@@ -170,9 +180,9 @@ impl Opened {
         let thread = |why| StartError::of("thread not started", why);
         let tag = &self.config.store.tag;
         let weak = Arc::downgrade(&context);
-        let execute = move |held| {
+        let execute = move |held: Box<HeldPull>| {
             if let Some(context) = weak.upgrade() {
-                pull::execute_held(&context, held);
+                pull::execute_held(&context, *held);
             }
         };
         context.hold.start(tag, self.clock.clone(), execute).map_err(thread)?;
@@ -192,7 +202,8 @@ impl Opened {
         context.delay.start(Arc::clone(context)).map_err(thread)?;
         let tasks = Tasks::start(Arc::clone(context)).map_err(thread)?;
         let service = Arc::new(BrokerService::new(Arc::clone(context)));
-        let server = Server::start(server_config(&self.config), listeners, service).map_err(|why| StartError::of("server not started", why));
+        let server =
+            Server::start(server_config(&self.config), listeners, service).map_err(|why| StartError::of("server not started", why));
         let server = match server {
             Ok(server) => server,
             Err(error) => {
@@ -219,6 +230,7 @@ impl Opened {
         let groups = GroupTable::load(config, self.writer.clone(), now_ms).map_err(damaged)?;
         let offsets = OffsetTable::load(config, self.writer.clone()).map_err(damaged)?;
         let delay = DelayLevels::load(config, Arc::clone(&self.store), self.writer.clone()).map_err(damaged)?;
+        let stats = BrokerStats::load(config, self.writer.clone(), now_ms).map_err(damaged)?;
         let registration = Registration::new(config, self.clock.clone());
         Ok(Arc::new_cyclic(|weak| BrokerContext {
             clients: ClientTable::new(wants_notification(weak.clone())),
@@ -230,7 +242,8 @@ impl Opened {
             locks: QueueLocks::default(),
             hold: Hold::new(),
             delay,
-            stats: BrokerStats::default(),
+            settings: Settings::new(config, now_ms),
+            stats,
             registration,
             store_host,
             boot_ms: now_ms,
@@ -276,7 +289,7 @@ struct Registrant {
 impl Registered for Registrant {
     fn topics(&self) -> (Vec<Arc<TopicConfig>>, DataVersion) {
         let Some(context) = self.context.upgrade() else { return Default::default() };
-        let permission = context.config.broker_permission;
+        let permission = context.settings.broker_permission();
         let version = context.topics.data_version(); // before the topics: a change in between is told again
         let limited = |topic: Arc<TopicConfig>| {
             if topic.perm & permission == topic.perm {

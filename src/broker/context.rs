@@ -16,6 +16,7 @@ use super::lock::QueueLocks;
 use super::offset::OffsetTable;
 use super::out_api::Registration;
 use super::processor::parked::ParkedLanes;
+use super::settings::Settings;
 use super::stats::BrokerStats;
 use super::topic::TopicTable;
 
@@ -41,6 +42,8 @@ pub struct BrokerContext {
     pub hold: Arc<Hold>,
     /// Delay levels.
     pub delay: Arc<DelayLevels>,
+    /// Configuration that is changed while running.
+    pub settings: Settings,
     /// Counters and rates.
     pub stats: BrokerStats,
     /// Name servers.

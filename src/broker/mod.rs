@@ -17,6 +17,7 @@ pub mod offset;
 pub mod out_api;
 pub mod processor;
 pub mod request_mode;
+pub mod settings;
 pub mod stats;
 pub mod tasks;
 pub mod topic;

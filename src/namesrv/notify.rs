@@ -42,10 +42,10 @@ impl Notifier {
                 Err(error) => log::error!("brokers cannot be told of a changed minimum broker id: {error}"),
             }
         }
-        if let State::Running(sender, _) = &*state {
-            if let Err(TrySendError::Full(change)) = sender.try_send(change) {
-                log::warn!("a change of the minimum broker id is not told, {MAX_WAITING} wait: address={}", change.min_broker_addr);
-            }
+        if let State::Running(sender, _) = &*state
+            && let Err(TrySendError::Full(change)) = sender.try_send(change)
+        {
+            log::warn!("a change of the minimum broker id is not told, {MAX_WAITING} wait: address={}", change.min_broker_addr);
         }
     }
 
@@ -61,7 +61,7 @@ impl Notifier {
     fn start(&self) -> std::io::Result<State> {
         let (sender, receiver) = channel::bounded(MAX_WAITING);
         let client = RemotingClient::start(RemotingClientConfig { tag: self.tag.clone(), ..RemotingClientConfig::default() })?;
-        let thread = Thread::spawn(&self.tag, "ns-notify", move || run(&client, &receiver))?;
+        let thread = Thread::spawn(&self.tag, "notify", move || run(&client, &receiver))?;
         Ok(State::Running(sender, thread))
     }
 }

@@ -1,6 +1,9 @@
 //! Tests over sockets: brokers of this process, each on free ports and in its own temporary folder.
 
+mod admin;
 mod broker;
 mod client;
+mod clients;
+mod slow_disk;
 mod support;
 mod tools;

@@ -1,5 +1,6 @@
 //! A broker in a temporary folder, and what clients do, in a few words.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use petrel::broker::broker::Broker;
@@ -13,6 +14,7 @@ use petrel::remoting::command::{Body, OwnedCommand};
 use petrel::remoting::ext::CustomHeader;
 use petrel::remoting::header::pull::{PullMessageRequest, PullMessageResponse};
 use petrel::runtime::clock::Clock;
+use petrel::store::fs::{Fs, RealFs};
 
 /// Longest time anything in these tests may take.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -117,7 +119,7 @@ impl<'a> Send<'a> {
         self
     }
 
-    fn header(&self) -> Vec<(String, String)> {
+    pub fn header(&self) -> Vec<(String, String)> {
         let mut text = String::new();
         for (name, value) in &self.properties {
             properties::push(&mut text, name, value);
@@ -184,6 +186,10 @@ impl TestBroker {
     }
 
     pub fn with(adjust: impl FnOnce(&mut BrokerConfig)) -> Self {
+        Self::on(RealFs::shared(), adjust)
+    }
+
+    pub fn on(fs: Arc<dyn Fs>, adjust: impl FnOnce(&mut BrokerConfig)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut config = BrokerConfig::new(dir.path());
         config.bind_address = "127.0.0.1".parse().unwrap();
@@ -192,7 +198,7 @@ impl TestBroker {
         config.store.index_slots = 5_000;
         config.store.index_entries = 20_000;
         adjust(&mut config);
-        let broker = Broker::start(config.clone(), Clock::System).unwrap();
+        let broker = Broker::start_on(config.clone(), Clock::System, fs).unwrap();
         let client = RemotingClient::start(RemotingClientConfig::default()).unwrap();
         Self { broker: Some(broker), client, config, _dir: dir }
     }

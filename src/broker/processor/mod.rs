@@ -3,11 +3,20 @@
 //! - A request is found in [`RequestTable`] by its code: hot ones are served on the net thread that read them, slow ones on a work thread.
 //! - Sends are staged by the lane and appended together; every other request sees the sends that came before it in the same read.
 
+pub(crate) mod admin_broker;
+pub(crate) mod admin_group;
+pub(crate) mod admin_offset;
+pub(crate) mod admin_topic;
+pub(crate) mod answer;
+pub(crate) mod assignment;
+pub(crate) mod client;
 pub(crate) mod client_view;
+pub(crate) mod lock;
 pub(crate) mod offset;
 pub(crate) mod parked;
 pub(crate) mod pull;
 pub(crate) mod query;
+pub(crate) mod relay;
 pub(crate) mod reply;
 pub(crate) mod send;
 pub(crate) mod send_back;
@@ -40,6 +49,22 @@ enum Serving {
     Plain(Handler),
 }
 
+/// What each file serves.
+const FAMILIES: &[&[(i32, Placement, Handler)]] = &[
+    admin_broker::REQUESTS,
+    admin_group::REQUESTS,
+    admin_offset::REQUESTS,
+    admin_topic::REQUESTS,
+    assignment::REQUESTS,
+    client::REQUESTS,
+    lock::REQUESTS,
+    offset::REQUESTS,
+    query::REQUESTS,
+    relay::REQUESTS,
+    reply::REQUESTS,
+    send_back::REQUESTS,
+];
+
 /// Codes below this number are found by index.
 const DENSE: usize = 1024;
 
@@ -59,10 +84,8 @@ impl RequestTable {
         for code in [request::PULL_MESSAGE, request::LITE_PULL_MESSAGE] {
             table.add(code, Placement::Inline, Serving::Pull);
         }
-        for family in [offset::REQUESTS, query::REQUESTS, reply::REQUESTS, send_back::REQUESTS] {
-            for (code, placement, handler) in family {
-                table.add(*code, *placement, Serving::Plain(*handler));
-            }
+        for (code, placement, handler) in FAMILIES.iter().copied().flatten() {
+            table.add(*code, *placement, Serving::Plain(*handler));
         }
         table
     }

@@ -64,7 +64,8 @@ impl SendAnswer {
             Durability::Failed(why) => responder.error(response::SYSTEM_ERROR, why),
             Durability::TimedOut => {
                 let limit_ms = context.config.store.sync_flush_timeout_ms;
-                let remark = format!("flush disk timeout: the message is stored but was not on disk within syncFlushTimeout of {limit_ms} ms");
+                let remark =
+                    format!("flush disk timeout: the message is stored but was not on disk within syncFlushTimeout of {limit_ms} ms");
                 self.reply(context, responder, response::FLUSH_DISK_TIMEOUT, Some(&remark), scratch);
             }
         }

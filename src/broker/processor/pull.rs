@@ -131,9 +131,9 @@ impl Pull<'_> {
     fn check_group(&self, context: &BrokerContext) -> Result<Arc<SubscriptionGroupConfig>, Refusal> {
         let config = &context.config;
         let group = &*self.header.consumer_group;
-        if config.broker_permission & PERM_READ == 0 {
-            let text =
-                format!("the broker[{}] pulling message is forbidden: brokerPermission={}", context.store_host.ip(), config.broker_permission);
+        let permission = context.settings.broker_permission();
+        if permission & PERM_READ == 0 {
+            let text = format!("the broker[{}] pulling message is forbidden: brokerPermission={permission}", context.store_host.ip());
             return Err(Refusal::forbidden(1, text));
         }
         if self.lite && !config.lite_pull_enable {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use crate::broker::context::BrokerContext;
 use crate::common::record::Draft;
-use crate::common::topic::{self, TopicConfig};
 use crate::common::sysflag;
+use crate::common::topic::{self, TopicConfig};
 use crate::net::responder::Responder;
 use crate::net::service::{LaneKind, LaneWaker};
 use crate::remoting::code::response;
@@ -258,13 +258,13 @@ pub(crate) fn resolve(
     context: &BrokerContext, header: &SendMessageRequest<'_>, version: i32, born_host: SocketAddr, may_block: bool,
 ) -> Result<Target, Refusal> {
     let found = context.topics.get(&header.topic);
-    if context.config.broker_permission & topic::PERM_WRITE == 0 && found.as_ref().is_some_and(|topic| topic.order) {
+    if context.settings.broker_permission() & topic::PERM_WRITE == 0 && found.as_ref().is_some_and(|topic| topic.order) {
         return Err(Refusal::Answer(
             response::NO_PERMISSION,
             format!(
                 "the broker[{}] sending message is forbidden: brokerPermission={}, ordered topic {}",
                 context.store_host.ip(),
-                context.config.broker_permission,
+                context.settings.broker_permission(),
                 header.topic
             ),
         ));
@@ -418,7 +418,8 @@ fn stage_batch(
 /// Refuses kinds of messages that cannot be stored as what they claim to be.
 fn check_kind(context: &BrokerContext, draft: &Draft<'_>, wishes: &Wishes<'_>) -> Result<(), Refusal> {
     if wishes.transaction && !(draft.reconsume_times > 0 && wishes.delay_level > 0) {
-        let why = if context.config.reject_transaction_message { "rejectTransactionMessage=true" } else { "not served by this version yet" };
+        let why =
+            if context.config.reject_transaction_message { "rejectTransactionMessage=true" } else { "not served by this version yet" };
         return Err(Refusal::Answer(
             response::NO_PERMISSION,
             format!("the broker[{}] sending transaction message is forbidden: {why}", context.store_host.ip()),

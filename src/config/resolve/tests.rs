@@ -210,3 +210,78 @@ fn name_server_lists() {
     assert!(parse_name_servers(" ").unwrap().is_empty());
     assert!(parse_name_servers("a:b").is_err());
 }
+
+/// The samples, as they are and with every commented line in force: the defaults they show are the defaults.
+#[test]
+fn samples_load_and_tell_the_truth() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf");
+    for (name, is_broker) in [("broker.conf", true), ("namesrv.conf", false)] {
+        let mut raw = RawConfig::new();
+        raw.read_file(&folder.join(name)).unwrap();
+        let mut resolver = Resolver::new(&raw, &no_environment);
+        let all = if is_broker { resolver.broker(Path::new("data")).all } else { resolver.namesrv(Path::new("ns"), true).all };
+        assert_eq!(resolver.finish(true), Findings::default(), "{name}");
+        let text = std::fs::read_to_string(folder.join(name)).unwrap();
+        // Not defaults: examples of what has none.
+        let examples = ["namesrvAddr", "brokerIP1", "storePathRootDir", "kvConfigPath", "netThreads", "workThreads"];
+        let shown = text.lines().filter_map(|line| line.strip_prefix('#')?.split_once('=')).filter(|(key, _)| !key.contains(' '));
+        for (key, value) in shown {
+            assert!(keys::is_known(key), "{name}: {key}");
+            if !examples.contains(&key) {
+                assert_eq!(all.get(key).map(String::as_str), Some(value), "{name}: {key}");
+            }
+        }
+    }
+}
+
+#[test]
+fn javas_files_load() {
+    for lines in [
+        &[
+            "brokerClusterName = DefaultCluster",
+            "brokerName = broker-a",
+            "brokerId = 0",
+            "deleteWhen = 04",
+            "fileReservedTime = 48",
+            "brokerRole = ASYNC_MASTER",
+            "flushDiskType = ASYNC_FLUSH",
+        ][..],
+        &[
+            "brokerClusterName=DefaultCluster",
+            "brokerName=broker-a",
+            "brokerId=1",
+            "deleteWhen=04",
+            "fileReservedTime=48",
+            "brokerRole=SLAVE",
+            "flushDiskType=ASYNC_FLUSH",
+        ],
+        &[
+            "brokerId=0",
+            "brokerRole=SYNC_MASTER",
+            "flushDiskType=SYNC_FLUSH",
+            "storePathRootDir=/tmp/rmqstore/node00",
+            "storePathCommitLog=/tmp/rmqstore/node00/commitlog",
+            "listenPort=30911",
+            "enableDLegerCommitLog=true",
+            "dLegerGroup=RaftNode00",
+            "dLegerPeers=n0-127.0.0.1:40911;n1-127.0.0.1:40912",
+            "dLegerSelfId=n0",
+            "sendMessageThreadPoolNums=16",
+        ],
+        &[
+            "brokerId=-1",
+            "brokerRole=SLAVE",
+            "enableControllerMode=true",
+            "controllerAddr=127.0.0.1:9878",
+            "allAckInSyncStateSet=true",
+            "storePathEpochFile=/tmp/e",
+            "namesrvAddr=127.0.0.1:9876",
+            "syncFromLastFile=true",
+        ],
+    ] {
+        let (_, findings) = broker(lines);
+        assert!(findings.errors.is_empty(), "{findings:?}");
+    }
+    let (_, findings) = namesrv(&["controllerDLegerGroup=group1", "controllerDLegerPeers=n0-127.0.0.1:9878", "controllerDLegerSelfId=n0"]);
+    assert!(findings.errors.is_empty(), "{findings:?}");
+}

@@ -1,0 +1,322 @@
+//! The executable as scripts see it: exit statuses, the ready line, signals, one-line errors.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use petrel::net::client::{RemotingClient, RemotingClientConfig};
+use petrel::remoting::body::route::TopicRouteData;
+use petrel::remoting::command::Body;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Longer than anything here takes; a test that waits so long fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn petrel() -> Command {
+    program(Path::new(env!("CARGO_BIN_EXE_petrel")))
+}
+
+fn program(path: &Path) -> Command {
+    let mut command = Command::new(path);
+    command.env_remove("NAMESRV_ADDR").env_remove("RUST_LOG");
+    command
+}
+
+/// A running server; killed when it is dropped.
+struct Server {
+    child: Child,
+    out: BufReader<std::process::ChildStdout>,
+    ready: Value,
+}
+
+impl Server {
+    fn start(arguments: &[&str]) -> Self {
+        Self::spawn(petrel().args(arguments).arg("--ready-json"))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let (mut this, line) = Self::spawn_and_read(command);
+        this.ready = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?} {}", this.complaint()));
+        this
+    }
+
+    fn spawn_and_read(command: &mut Command) -> (Self, String) {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let mut this = Self { child, out, ready: Value::Null };
+        let mut line = String::new();
+        this.out.read_line(&mut line).unwrap(); // ends when the process does
+        (this, line)
+    }
+
+    fn text(&self, member: &str) -> &str {
+        self.ready[member].as_str().unwrap_or_else(|| panic!("{member} in {}", self.ready))
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "it does not stop");
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+    }
+
+    /// Stops it in order; what it wrote to standard error.
+    fn stop(mut self) -> String {
+        self.signal(Signal::TERM);
+        assert_eq!(self.wait().code(), Some(0));
+        self.complaint()
+    }
+
+    fn complaint(&mut self) -> String {
+        let mut text = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        text
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // it may be gone
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs to the end; status and standard error.
+fn fails(arguments: &[&str]) -> (i32, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let output = petrel().args(arguments).current_dir(folder.path()).env("HOME", folder.path()).output().unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "something was created: {arguments:?}");
+    assert!(output.stdout.is_empty());
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+fn route(namesrv: &str, topic: &str) -> TopicRouteData {
+    let client = RemotingClient::start(RemotingClientConfig::default()).unwrap();
+    let answer = client.invoke(namesrv, 105, &[("topic", topic)], Body::Empty, PATIENCE).unwrap();
+    assert_eq!(answer.view().code, 0, "{:?}", answer.view().remark);
+    TopicRouteData::from_json(std::str::from_utf8(answer.view().body).unwrap()).unwrap()
+}
+
+#[test]
+fn wrong_use_is_status_2_and_starts_nothing() {
+    for (arguments, expected) in [
+        (&["--no-such-option"][..], "--no-such-option"),
+        (&["server", "--port", "x"], "invalid value 'x'"),
+        (&["server", "--set", "brokerNmae=x"], "petrel: --set: unknown key brokerNmae, nearest known key brokerName"),
+        (&["server", "--set", "listenPort=abc"], "listenPort=abc: expected a 32-bit integer from 0 to 65535"),
+        (&["broker", "--set", "flushDiskType=MAYBE"], "expected SYNC_FLUSH or ASYNC_FLUSH"),
+        (&["broker", "--set", "brokerRole=SLAVE"], "replication comes with a later version"),
+        (&["namesrv", "-c", "/no/such/file.conf"], "/no/such/file.conf"),
+        (&["broker", "-n", "host:port"], "port \"port\" is no number"),
+        (&["controller"], "later version"),
+        (&["doctor"], "later version"),
+    ] {
+        let (status, text) = fails(arguments);
+        assert_eq!(status, 2, "{arguments:?}: {text}");
+        assert!(text.contains(expected), "{arguments:?}: {text}");
+    }
+    let (_, text) = fails(&["server", "--set", "listenPort=abc", "--set", "brokerId=x"]);
+    assert_eq!(text.lines().count(), 2, "all at once, one line each: {text}");
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    let output = petrel().arg("--help").output().unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    for word in ["server", "namesrv", "broker", "send", "consume", "topic", "bench", "--ephemeral"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    assert!(petrel().arg("--version").output().unwrap().status.success());
+}
+
+#[test]
+fn an_ephemeral_server_serves_and_leaves_nothing() {
+    let mut server = Server::start(&["--ephemeral", "--set", "brokerName=broker-x"]);
+    assert_eq!(server.ready["ready"], Value::Bool(true));
+    assert_eq!(server.ready["pid"].as_u64(), Some(server.child.id().into()));
+    assert_eq!(server.text("brokerName"), "broker-x");
+    assert!(server.ready["startMs"].is_u64());
+    let members: Vec<&str> = server.ready.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(members, ["ready", "pid", "namesrv", "broker", "brokerName", "store", "startMs"]);
+    let store = server.text("store").to_owned();
+    assert!(Path::new(&store).join("abort").exists());
+    let broker = server.text("broker").to_owned();
+    let found = route(server.text("namesrv"), "TBW102");
+    assert_eq!(found.broker_datas[0].broker_addrs[&0], broker, "registered before the ready line");
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait().code(), Some(0));
+    assert!(!Path::new(&store).exists());
+    let mut rest = String::new();
+    server.out.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "", "one line only");
+}
+
+#[test]
+fn each_client_is_told_the_address_by_which_it_came() {
+    let server = Server::start(&["server", "--ephemeral"]);
+    let (namesrv, broker): (SocketAddr, SocketAddr) = (server.text("namesrv").parse().unwrap(), server.text("broker").parse().unwrap());
+    let told = |host: std::net::IpAddr| {
+        route(&SocketAddr::new(host, namesrv.port()).to_string(), "TBW102").broker_datas[0].broker_addrs[&0].clone()
+    };
+    assert_eq!(told("127.0.0.1".parse().unwrap()), format!("127.0.0.1:{}", broker.port()));
+    assert_eq!(told("127.0.0.2".parse().unwrap()), format!("127.0.0.2:{}", broker.port()));
+    if let Some(address) = petrel::config::host::first_address() {
+        assert_eq!(told(address.into()), format!("{address}:{}", broker.port()));
+    }
+    server.stop();
+
+    let server = Server::start(&["server", "--ephemeral", "--advertise", "192.0.2.7:7"]);
+    assert_eq!(route(server.text("namesrv"), "TBW102").broker_datas[0].broker_addrs[&0], "192.0.2.7:7");
+    server.stop();
+}
+
+#[test]
+fn a_broker_registers_with_a_name_server_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("data");
+    let namesrv = Server::start(&["namesrv", "--port", "0", "--store", store.to_str().unwrap()]);
+    assert!(namesrv.ready.get("broker").is_none() && namesrv.ready.get("store").is_none());
+    assert!(!store.exists(), "a name server writes only what it is told to keep");
+    let broker = Server::start(&["broker", "--ephemeral", "-n", namesrv.text("namesrv"), "--set", "brokerName=b"]);
+    assert!(broker.ready.get("namesrv").is_none());
+    let deadline = Instant::now() + PATIENCE;
+    let client = RemotingClient::start(RemotingClientConfig::default()).unwrap();
+    let code = || client.invoke(namesrv.text("namesrv"), 105, &[("topic", "b")], Body::Empty, PATIENCE).unwrap().view().code;
+    while code() != 0 {
+        assert!(Instant::now() < deadline);
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    broker.stop();
+    assert_eq!(code(), 17, "unregistered");
+    let text = Server::start(&["broker", "--ephemeral"]).stop();
+    assert!(text.contains("unregistered"), "{text}");
+}
+
+#[test]
+fn a_taken_port_is_status_1_and_names_its_holder() {
+    let holder = TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = holder.local_addr().unwrap().port().to_string();
+    for arguments in
+        [&["namesrv", "--port", &port][..], &["server", "--ephemeral", "--namesrv-port", &port], &["broker", "--ephemeral", "-p", &port]]
+    {
+        let output = petrel().args(arguments).arg("-q").output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        let line = text.lines().last().unwrap();
+        assert!(line.starts_with("petrel: ") && line.contains(&port), "{text}");
+        assert!(line.contains(&format!("process {}", std::process::id())), "{text}");
+    }
+}
+
+#[test]
+fn a_store_belongs_to_one_broker() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().to_str().unwrap();
+    let server = Server::start(&["server", "--port", "0", "--store", store]);
+    assert_eq!(server.text("store"), store);
+    let output = petrel().args(["broker", "--port", "0", "--store", store]).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.lines().last().unwrap().contains(store), "{text}");
+    server.stop();
+    assert!(!folder.path().join("abort").exists(), "stopped in order");
+    Server::start(&["server", "--port", "0", "--store", store]).stop();
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let mut server = Server::start(&["--ephemeral"]);
+    let store = server.text("store").to_owned();
+    // Stopped, it finds both signals when it goes on.
+    server.signal(Signal::STOP);
+    server.signal(Signal::TERM);
+    server.signal(Signal::INT);
+    server.signal(Signal::CONT);
+    assert_eq!(server.wait().code(), Some(130));
+    std::fs::remove_dir_all(store).unwrap();
+}
+
+#[test]
+fn a_log_file_is_opened_again_on_sighup() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, moved) = (folder.path().join("log"), folder.path().join("moved"));
+    let mut server = Server::start(&["namesrv", "--port", "0", "--log-file", log.to_str().unwrap()]);
+    assert!(std::fs::read_to_string(&log).unwrap().contains("serving"));
+    std::fs::rename(&log, &moved).unwrap();
+    server.signal(Signal::HUP);
+    let deadline = Instant::now() + PATIENCE;
+    while !log.exists() {
+        assert!(Instant::now() < deadline);
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait().code(), Some(0));
+    assert!(std::fs::read_to_string(&log).unwrap().contains("stopping: signal=SIGTERM"));
+    assert_eq!(server.complaint(), "", "nothing on standard error");
+}
+
+#[test]
+fn unknown_keys_in_a_file_are_warnings() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("broker.conf");
+    std::fs::write(&file, "# mine\nbrokerName = b \nbrokerNmae=c\nsendMessageThreadPoolNums=128\n").unwrap();
+    let file = file.to_str().unwrap();
+    let server = Server::start(&["server", "--ephemeral", "-c", file]);
+    assert_eq!(server.text("brokerName"), "b");
+    let text = server.stop();
+    assert!(text.contains(&format!("{file}:3: unknown key brokerNmae, nearest known key brokerName")), "{text}");
+    assert!(text.contains(&format!("{file}:4: sendMessageThreadPoolNums=128 has no effect")), "{text}");
+    let (status, text) = fails(&["server", "--ephemeral", "--strict", "-c", file]);
+    assert_eq!((status, text.lines().count()), (2, 1), "{text}");
+}
+
+#[test]
+fn links_named_as_the_references_scripts() {
+    let folder = tempfile::tempdir().unwrap();
+    let link = |name: &str| {
+        let path = folder.path().join(name);
+        symlink(env!("CARGO_BIN_EXE_petrel"), &path).unwrap();
+        let mut command = program(&path);
+        command.env("HOME", folder.path());
+        command
+    };
+    let file = folder.path().join("namesrv.conf");
+    std::fs::write(&file, "listenPort=0\n").unwrap();
+    let (namesrv, line) = Server::spawn_and_read(link("mqnamesrv").arg("-c").arg(&file));
+    let address = line.trim_end().strip_prefix("The Name Server boot success. serializeType=JSON, address ").unwrap().to_owned();
+    let port = address.rsplit_once(':').unwrap().1;
+
+    let file = folder.path().join("broker.conf");
+    std::fs::write(&file, "listenPort=0\nbrokerName=b\n").unwrap();
+    let mut command = link("mqbroker");
+    let (broker, line) = Server::spawn_and_read(command.arg("-c").arg(&file).args(["-n", &format!("127.0.0.1:{port}")]));
+    assert!(
+        line.starts_with("The broker[b, ") && line.contains("] boot success. serializeType=JSON and name server is 127.0.0.1:"),
+        "{line}"
+    );
+    assert!(folder.path().join("store/commitlog").exists(), "where the reference has it");
+    broker.stop();
+    namesrv.stop();
+
+    let output = program(&folder.path().join("mqbroker")).env("HOME", folder.path()).args(["-p", "-c"]).arg(&file).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("\nbrokerName=b\n") && text.contains("\ntransactionTimeOut=6000\n"), "{text}");
+    let output = program(&folder.path().join("mqbroker")).args(["-m", "-c"]).arg(&file).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("brokerName=b\n") && !text.contains("transactionTimeOut"), "{text}");
+    let output = program(&folder.path().join("mqbroker")).arg("--no-such-option").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+}
