@@ -180,9 +180,9 @@ impl Opened {
         let thread = |why| StartError::of("thread not started", why);
         let tag = &self.config.store.tag;
         let weak = Arc::downgrade(&context);
-        let execute = move |held: Box<HeldPull>| {
+        let execute = move |held: HeldPull| {
             if let Some(context) = weak.upgrade() {
-                pull::execute_held(&context, *held);
+                pull::execute_held(&context, held);
             }
         };
         context.hold.start(tag, self.clock.clone(), execute).map_err(thread)?;

@@ -472,7 +472,8 @@ fn what_was_answered_before_a_stop_is_there_after_it() {
             }
         }
         broker.restart();
-        let mut stored: Vec<String> = (1..2_000).map(|_| outcomes.recv_timeout(PATIENCE).unwrap()).filter(|o| o.1).map(|o| o.0.to_string()).collect();
+        let mut stored: Vec<String> =
+            (1..2_000).map(|_| outcomes.recv_timeout(PATIENCE).unwrap()).filter(|o| o.1).map(|o| o.0.to_string()).collect();
         stored.push("start".to_owned());
         let end = broker.max_offset("T", 0);
         let there = bodies(&broker.consume("T", 0, usize::try_from(end).unwrap()));
@@ -511,4 +512,22 @@ fn a_consume_queue_is_shown() {
     assert_eq!(units[0]["physicOffset"], message_id::parse(&sent.field("msgId")).unwrap().1);
     show("0", "2").refused(0, &["index 2", "0 to 2"]);
     show("9", "0").refused(1, &["9@T is not exist!"]);
+}
+
+#[test]
+fn a_port_that_is_taken_is_named_and_leaves_the_folder_alone() {
+    let broker = TestBroker::start();
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("data");
+    for (port, named) in [(0, "listenPort"), (2, "VIP")] {
+        let port = broker.broker.as_ref().unwrap().address().port() + port;
+        let mut config = petrel::config::broker::BrokerConfig::new(&root);
+        config.bind_address = "127.0.0.1".parse().unwrap();
+        config.listen_port = port;
+        let Err(error) = petrel::broker::broker::Broker::start(config, petrel::runtime::clock::Clock::System) else {
+            panic!("two listeners on one port");
+        };
+        assert!(error.to_string().contains(named) && error.to_string().contains("127.0.0.1"), "{error}");
+        assert!(!root.exists());
+    }
 }

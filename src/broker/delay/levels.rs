@@ -179,6 +179,7 @@ impl DelayLevels {
     fn run(&self, context: &BrokerContext) {
         let mut delivery = Delivery { context, batch: AppendBatch::default(), offsets: Vec::new(), outcomes: Vec::new() };
         let mut write_ms: Option<i64> = None;
+        let mut complaint = String::new(); // said once, not every second
         loop {
             let now_ms = context.clock.now_ms();
             let mut due_ms = i64::MAX;
@@ -188,7 +189,11 @@ impl DelayLevels {
                     Ok(Look::Due(at_ms)) => at_ms,
                     Ok(Look::Empty) => i64::MAX,
                     Err(error) => {
-                        log::warn!("delayed messages wait: level={} error={error}", index + 1);
+                        let text = error.to_string();
+                        if text != complaint {
+                            log::warn!("delayed messages wait: level={} error={text}", index + 1);
+                            complaint = text;
+                        }
                         now_ms + RETRY_MS
                     }
                 });

@@ -32,13 +32,13 @@ const INLINE_LIMIT: usize = 32;
 /// A pull that waits.
 pub struct HeldPull {
     /// The request.
-    pub(crate) pull: Pull<'static>,
+    pub(crate) pull: Box<Pull<'static>>,
     /// Its duty.
     pub(crate) responder: Responder,
 }
 
 /// Executes a pull that is held no longer.
-type Execute = Box<dyn Fn(Box<HeldPull>) + Send + Sync>;
+type Execute = Box<dyn Fn(HeldPull) + Send + Sync>;
 
 /// The table of held pulls and its thread.
 pub struct Hold {
@@ -53,11 +53,11 @@ pub struct Hold {
 }
 
 struct State {
-    table: WaitTable<Box<HeldPull>>,
+    table: WaitTable<HeldPull>,
     /// Woken in this round of the dispatcher.
-    round: Vec<Box<HeldPull>>,
+    round: Vec<HeldPull>,
     /// For the `hold` thread.
-    due: Vec<Box<HeldPull>>,
+    due: Vec<HeldPull>,
     stopping: bool,
 }
 
@@ -79,7 +79,7 @@ impl Hold {
     /// # Errors
     /// The system's.
     pub(crate) fn start(
-        self: &Arc<Self>, tag: &str, clock: Clock, execute: impl Fn(Box<HeldPull>) + Send + Sync + 'static,
+        self: &Arc<Self>, tag: &str, clock: Clock, execute: impl Fn(HeldPull) + Send + Sync + 'static,
     ) -> std::io::Result<()> {
         let _ = self.execute.set(Box::new(execute));
         let hold = Arc::clone(self);
@@ -90,8 +90,8 @@ impl Hold {
     /// Lets a pull wait. It is handed back (to be executed without waiting) when the queue's max offset, which `max_offset` reads, has
     /// passed the waiter's offset meanwhile, when the table is full, or when the broker stops.
     pub(crate) fn hold(
-        &self, topic: &str, queue_id: i32, waiter: Waiter<Box<HeldPull>>, max_offset: impl FnOnce() -> i64,
-    ) -> Result<(), Box<HeldPull>> {
+        &self, topic: &str, queue_id: i32, waiter: Waiter<HeldPull>, max_offset: impl FnOnce() -> i64,
+    ) -> Result<(), HeldPull> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         // Pairs with the fence in `arrived`: either we see the new max offset, or the dispatcher sees us waiting.
         fence(Ordering::SeqCst);
@@ -162,13 +162,13 @@ impl Hold {
     }
 
     /// Takes waiters out by `take` and lowers the count by their number.
-    fn count_out(&self, take: impl FnOnce(&mut Vec<Box<HeldPull>>), due: &mut Vec<Box<HeldPull>>) {
+    fn count_out(&self, take: impl FnOnce(&mut Vec<HeldPull>), due: &mut Vec<HeldPull>) {
         let before = due.len();
         take(due);
         self.waiting.fetch_sub(due.len() - before, Ordering::SeqCst);
     }
 
-    fn execute_all(&self, due: Vec<Box<HeldPull>>) {
+    fn execute_all(&self, due: Vec<HeldPull>) {
         let Some(execute) = self.execute.get() else { return };
         for held in due {
             execute(held);

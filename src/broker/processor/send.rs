@@ -27,6 +27,8 @@ use super::stored_properties::{Parked as OnLevel, Rewrite, Wishes};
 
 /// Staged bytes from which on a read's sends are appended before the read is done.
 const APPEND_EARLY_BYTES: usize = 1 << 20;
+/// Outcomes whose memory is kept; those of a large batch take megabytes.
+const OUTCOMES_KEPT: usize = 4_096;
 /// First client version whose `maxReconsumeTimes` counts: 3.4.9.
 const VERSION_MAX_RECONSUME: i32 = 121;
 
@@ -149,6 +151,8 @@ impl SendLane {
             self.finish(send, now_ms);
         }
         self.staged = staged; // keeps its memory
+        self.outcomes.clear();
+        self.outcomes.shrink_to(OUTCOMES_KEPT);
     }
 
     /// The flushed offset has moved, a sync has failed, or an answer is overdue.
