@@ -152,8 +152,7 @@ fn encode_send_answer(bencher: Bencher<'_, '_>) {
 
 #[divan::bench]
 fn encode_pull_answer(bencher: Bencher<'_, '_>) {
-    let answer =
-        PullMessageResponse { next_begin_offset: 123_456_789, max_offset: 123_999_999, ..PullMessageResponse::default() };
+    let answer = PullMessageResponse { next_begin_offset: 123_456_789, max_offset: 123_999_999, ..PullMessageResponse::default() };
     encode_answer(bencher, &answer);
 }
 

@@ -239,8 +239,7 @@ impl Instance {
     /// Code 17 when it does not know the topic.
     pub fn fetch_route(&self, topic: &str) -> Result<TopicRouteData, ClientError> {
         let answer = self.call_namesrv(request::GET_ROUTEINFO_BY_TOPIC, &[("topic", topic)], Vec::new())?;
-        let parsed =
-            std::str::from_utf8(answer.view().body).map_err(|error| error.to_string()).and_then(|text| TopicRouteData::from_json(text));
+        let parsed = std::str::from_utf8(answer.view().body).map_err(|error| error.to_string()).and_then(TopicRouteData::from_json);
         parsed.map_err(|what| ClientError::Answer("the name server".to_owned(), format!("route of {topic}: {what}")))
     }
 

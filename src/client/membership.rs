@@ -189,7 +189,7 @@ fn give_up(consumer: &Consumer, queue: &Arc<ProcessQueue>) -> bool {
     consumer.queues.write().remove(&queue.queue);
     consumer.offsets.forget(&queue.queue);
     if consumer.locks() {
-        unlock(consumer, &[queue.queue.clone()]);
+        unlock(consumer, std::slice::from_ref(&queue.queue));
     }
     log::info!("queue given up: group={} queue={:?}", consumer.group, queue.queue);
     true

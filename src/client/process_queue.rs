@@ -278,11 +278,6 @@ impl WorkList {
         self.ready.lock().closed = true;
         self.arrived.notify_all();
     }
-
-    /// Whether the list is closed.
-    pub(super) fn is_closed(&self) -> bool {
-        self.ready.lock().closed
-    }
 }
 
 #[cfg(test)]

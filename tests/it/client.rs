@@ -8,8 +8,8 @@ use std::time::Duration;
 use crossbeam::channel::unbounded;
 use parking_lot::Mutex;
 use petrel::client::{
-    Client, ClientConfig, ClientError, ConsumeFrom, ConsumeStatus, ConsumerConfig, PolledConsumer, ProducerConfig, PullStatus, PushConsumer,
-    SendStatus,
+    Client, ClientConfig, ClientError, ConsumeFrom, ConsumeStatus, ConsumerConfig, PolledConsumer, ProducerConfig, PullStatus,
+    PushConsumer, SendStatus,
 };
 use petrel::common::message::{Message, MessageExt};
 use petrel::common::topic;
@@ -131,7 +131,8 @@ fn keys_stay_in_order_across_two_orderly_consumers() {
     let seen: Arc<Mutex<BTreeMap<String, Vec<usize>>>> = Arc::default();
     let start = |client: &Client| -> PushConsumer {
         let notes = seen.clone();
-        let config = ConsumerConfig { from: ConsumeFrom::First, rebalance_interval: Duration::from_millis(300), ..ConsumerConfig::default() };
+        let config =
+            ConsumerConfig { from: ConsumeFrom::First, rebalance_interval: Duration::from_millis(300), ..ConsumerConfig::default() };
         client
             .push_consumer("g")
             .config(config)
@@ -205,7 +206,8 @@ fn every_broadcast_member_gets_everything() {
     }
     let folder = tempfile::tempdir().unwrap();
     for name in ["one", "two"] {
-        let member = Client::with_config(ClientConfig { instance_name: Some(name.to_owned()), ..ClientConfig::new(&cluster.namesrv()) }).unwrap();
+        let member =
+            Client::with_config(ClientConfig { instance_name: Some(name.to_owned()), ..ClientConfig::new(&cluster.namesrv()) }).unwrap();
         let config = ConsumerConfig { from: ConsumeFrom::First, offset_dir: Some(folder.path().to_owned()), ..ConsumerConfig::default() };
         let consumer = member.push_consumer("g").config(config).broadcast().subscribe("T", "*").poll().unwrap();
         let bodies: BTreeSet<String> = poll(&consumer, 8).iter().map(body).collect();

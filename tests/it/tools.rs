@@ -78,7 +78,8 @@ fn lines_of_standard_input_are_messages_and_a_group_goes_on() {
 fn queues_batches_generated_bodies_and_one_way() {
     let cluster = Cluster::start();
     ok(&cluster, &["topic", "create", "T", "--queues", "3"]);
-    let receipts = json_lines(&ok(&cluster, &["send", "T", "--queue", "broker-a:2", "--count", "10", "--size", "20", "--batch", "4", "--json"]));
+    let receipts =
+        json_lines(&ok(&cluster, &["send", "T", "--queue", "broker-a:2", "--count", "10", "--size", "20", "--batch", "4", "--json"]));
     assert_eq!(receipts.iter().map(|receipt| receipt["queueOffset"].as_i64().unwrap()).collect::<Vec<_>>(), [0, 4, 8]);
     assert!(receipts.iter().all(|receipt| receipt["queueId"] == 2));
     let bodies = ok(&cluster, &["consume", "T", "--queue", "broker-a:2", "--from", "7", "--count", "3", "--wait", "20s"]);

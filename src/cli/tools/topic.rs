@@ -123,7 +123,7 @@ fn kind(name: &str, own_names: &[String]) -> &'static str {
 
 fn list(client: &Client, all: bool, as_json: bool) -> Result<(), Failure> {
     let instance = client.instance();
-    let mut names = topic_list(&instance.call_namesrv(request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER, &(), Vec::new())?.view().body.to_vec())?;
+    let mut names = topic_list(instance.call_namesrv(request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER, &(), Vec::new())?.view().body)?;
     names.sort();
     let own_names = topic_list(instance.call_namesrv(request::GET_SYSTEM_TOPIC_LIST_FROM_NS, &(), Vec::new())?.view().body)?;
     let mut rows = Vec::new();

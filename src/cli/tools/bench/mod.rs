@@ -6,17 +6,17 @@
 //!   loop count from the moment a request was due (`pace`).
 //! - The null broker (`null_broker`) is the ceiling: the same protocol, nothing stored.
 
-pub mod driver;
-pub mod frame;
-pub mod histogram;
-pub mod link;
-pub mod load;
-pub mod null_broker;
-pub mod pace;
-pub mod report;
-pub mod suite;
-pub mod target;
-pub mod work;
+mod driver;
+mod frame;
+mod histogram;
+mod link;
+mod load;
+mod null_broker;
+mod pace;
+mod report;
+mod suite;
+mod target;
+mod work;
 
 use std::io::Write as _;
 use std::time::Duration;
