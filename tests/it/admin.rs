@@ -538,7 +538,8 @@ fn runtime_information_has_every_key_and_parses() {
     }
     for key in ["putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps", "getTransferedTps"] {
         let numbers = value(key);
-        assert_eq!(numbers.split(' ').map(|number| number.parse::<f64>().unwrap()).count(), 3, "{key}: {numbers}");
+        let parsed: Vec<f64> = numbers.split(' ').map(|number| number.parse().unwrap()).collect();
+        assert_eq!(parsed.len(), 3, "{key}: {numbers}");
     }
     for key in ["commitLogDiskRatio", "consumeQueueDiskRatio"] {
         assert!((0.0..=1.0).contains(&value(key).parse::<f64>().unwrap()), "{key}: {}", value(key));
