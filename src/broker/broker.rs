@@ -19,14 +19,14 @@ use crate::runtime::clock::Clock;
 use crate::runtime::port_holder;
 use crate::store::MessageStore;
 use crate::store::arrival::{Arrival, ArrivalListener};
-use crate::store::fs::RealFs;
+use crate::store::fs::{Fs, RealFs};
 
 use super::clients::ClientTable;
 use super::config_file::MetadataWriter;
 use super::context::BrokerContext;
 use super::delay::DelayLevels;
 use super::group::GroupTable;
-use super::hold::Hold;
+use super::hold::{HeldPull, Hold};
 use super::lock::QueueLocks;
 use super::offset::OffsetTable;
 use super::out_api::{Registered, Registration};
@@ -80,10 +80,18 @@ impl Broker {
     /// # Errors
     /// [`StartError`]: port taken, store locked or not writable, metadata damaged.
     pub fn start(config: BrokerConfig, clock: Clock) -> Result<Self, StartError> {
+        Self::start_on(config, clock, RealFs::shared())
+    }
+
+    /// As [`Broker::start`], with the log on a file system of one's own: tests make it fail.
+    ///
+    /// # Errors
+    /// As [`Broker::start`].
+    pub fn start_on(config: BrokerConfig, clock: Clock, fs: Arc<dyn Fs>) -> Result<Self, StartError> {
         let config = Arc::new(config);
         let listeners = bind(&config)?;
         let address = listeners[0].address();
-        let store = MessageStore::open(config.store.clone(), RealFs::shared(), clock.clone()).map_err(|why| StartError(why.to_string()))?;
+        let store = MessageStore::open(config.store.clone(), fs, clock.clone()).map_err(|why| StartError(why.to_string()))?;
         let writer = MetadataWriter::start(&config.store.tag).map_err(|why| StartError::of("thread not started", why))?;
         let opened = Opened { config, clock, store: Arc::clone(&store), writer: writer.clone(), address };
         match opened.serve(listeners) {
@@ -172,7 +180,7 @@ impl Opened {
         let thread = |why| StartError::of("thread not started", why);
         let tag = &self.config.store.tag;
         let weak = Arc::downgrade(&context);
-        let execute = move |held| {
+        let execute = move |held: HeldPull| {
             if let Some(context) = weak.upgrade() {
                 pull::execute_held(&context, held);
             }
@@ -194,7 +202,8 @@ impl Opened {
         context.delay.start(Arc::clone(context)).map_err(thread)?;
         let tasks = Tasks::start(Arc::clone(context)).map_err(thread)?;
         let service = Arc::new(BrokerService::new(Arc::clone(context)));
-        let server = Server::start(server_config(&self.config), listeners, service).map_err(|why| StartError::of("server not started", why));
+        let server =
+            Server::start(server_config(&self.config), listeners, service).map_err(|why| StartError::of("server not started", why));
         let server = match server {
             Ok(server) => server,
             Err(error) => {

@@ -186,10 +186,9 @@ impl<'a> Planner<'a> {
                 namesrv.tag = "ns".to_owned();
             }
             namesrv.all.insert("listenPort".to_owned(), namesrv.listen_port.to_string());
-            if let (true, Some(path)) = (self.manner.java, &self.common.config) {
-                if raw.get("configStorePath").is_none() {
-                    namesrv.config_store_path.clone_from(path);
-                }
+            let is_path_given = raw.get("configStorePath").is_some();
+            if let Some(path) = self.common.config.as_ref().filter(|_| self.manner.java && !is_path_given) {
+                namesrv.config_store_path.clone_from(path);
             }
         }
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tempfile::TempDir;
 
 use crate::broker::broker::Broker;
@@ -52,6 +53,7 @@ pub fn run_plan(plan: Result<Plan, Vec<String>>, common: &CommonArgs, announce: 
 fn serve(plan: Plan, common: &CommonArgs, announce: impl FnOnce(&Running)) -> Result<(), String> {
     let log = Log::install(common)?;
     plan.warnings.iter().for_each(|warning| log::warn!("{warning}"));
+    raise_descriptor_limit();
     let mut waiter = Waiter::install().map_err(|error| format!("cannot take over signals: {error}"))?;
     let running = Running::start(plan)?;
     announce(&running);
@@ -96,11 +98,11 @@ impl Running {
         running.name_servers.clone_from(&config.namesrv_addresses);
         let name = config.broker_name.clone();
         running.broker = Some(Broker::start(config, Clock::System).map_err(|error| error.to_string())?);
-        if let Some(namesrv) = &running.namesrv {
-            if !namesrv.wait_for_broker(&name, JOIN_PATIENCE) {
-                let address = namesrv.address();
-                return Err(format!("the broker did not reach its own name server at {address} within {} s", JOIN_PATIENCE.as_secs()));
-            }
+        if let Some(namesrv) = &running.namesrv
+            && !namesrv.wait_for_broker(&name, JOIN_PATIENCE)
+        {
+            let address = namesrv.address();
+            return Err(format!("the broker did not reach its own name server at {address} within {} s", JOIN_PATIENCE.as_secs()));
         }
         Ok(running)
     }
@@ -143,6 +145,18 @@ impl Running {
             }
         }
         unfinished
+    }
+}
+
+/// Takes as many descriptors as the system allows: each connection and each open file of the store is one, and the usual soft limit of
+/// 1024 is meant for programs that call `select`.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+        if let Err(error) = raised {
+            log::warn!("the limit of open files stays as it is: limit={:?} error={error}", limit.current);
+        }
     }
 }
 

@@ -263,10 +263,8 @@ impl<'a> Resolver<'a> {
         store.disk_max_used_ratio = self.ratio("diskMaxUsedSpaceRatio", "75").map(|used| if (10..=95).contains(&used) { used } else { 75 });
         store.disk_clean_forcibly_ratio = self.ratio("diskSpaceCleanForciblyRatio", "85").map(|used| used.clamp(30, 85));
         store.disk_warning_ratio = self.ratio("diskSpaceWarningLevelRatio", "90").map(|used| used.clamp(35, 90));
-        store.disk_free_reserve = match self.raw.get("diskFreeReserveBytes") {
-            Some(_) => Some(self.number("diskFreeReserveBytes", 0, 0..=i64::MAX).unsigned_abs()),
-            None => None,
-        };
+        let is_reserve_given = self.raw.get("diskFreeReserveBytes").is_some();
+        store.disk_free_reserve = is_reserve_given.then(|| self.number("diskFreeReserveBytes", 0, 0..=i64::MAX).unsigned_abs());
     }
 
     fn broker_refusals(&mut self, config: &BrokerConfig) {

@@ -42,10 +42,10 @@ impl Notifier {
                 Err(error) => log::error!("brokers cannot be told of a changed minimum broker id: {error}"),
             }
         }
-        if let State::Running(sender, _) = &*state {
-            if let Err(TrySendError::Full(change)) = sender.try_send(change) {
-                log::warn!("a change of the minimum broker id is not told, {MAX_WAITING} wait: address={}", change.min_broker_addr);
-            }
+        if let State::Running(sender, _) = &*state
+            && let Err(TrySendError::Full(change)) = sender.try_send(change)
+        {
+            log::warn!("a change of the minimum broker id is not told, {MAX_WAITING} wait: address={}", change.min_broker_addr);
         }
     }
 

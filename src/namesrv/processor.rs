@@ -75,15 +75,30 @@ impl Answer {
     fn field(name: &str, value: impl ToString) -> Self {
         Self { header: vec![(name.to_owned(), value.to_string())], ..Self::default() }
     }
+}
 
-    fn error(code: i32, remark: impl Into<String>) -> Self {
-        Self { code, remark: Some(remark.into()), ..Self::default() }
+/// A refused request: code and text.
+#[derive(Debug)]
+struct Refusal {
+    code: i32,
+    remark: String,
+}
+
+impl Refusal {
+    fn new(code: i32, remark: impl Into<String>) -> Self {
+        Self { code, remark: remark.into() }
     }
 }
 
-impl From<FieldError> for Answer {
+impl From<FieldError> for Refusal {
     fn from(error: FieldError) -> Self {
-        Self::error(response::SYSTEM_ERROR, error.to_string())
+        Self::new(response::SYSTEM_ERROR, error.to_string())
+    }
+}
+
+impl From<Refusal> for Answer {
+    fn from(refusal: Refusal) -> Self {
+        Self { code: refusal.code, remark: Some(refusal.remark), ..Self::default() }
     }
 }
 
@@ -216,10 +231,10 @@ impl Processor {
 
     /// Answers a request.
     pub fn answer(&self, command: &Command<'_>, origin: Origin) -> Answer {
-        self.process(command, origin).unwrap_or_else(|refusal| refusal)
+        self.process(command, origin).unwrap_or_else(Answer::from)
     }
 
-    fn process(&self, command: &Command<'_>, origin: Origin) -> Result<Answer, Answer> {
+    fn process(&self, command: &Command<'_>, origin: Origin) -> Result<Answer, Refusal> {
         let ext = &command.ext;
         match command.code {
             request::GET_ROUTEINFO_BY_TOPIC => self.route(command, origin),
@@ -258,7 +273,7 @@ impl Processor {
             }
             request::GET_KV_CONFIG => {
                 let (namespace, key) = (ext.need_text("namespace")?, ext.need_text("key")?);
-                let missing = || Answer::error(response::QUERY_NOT_FOUND, format!("No config item, Namespace: {namespace} Key: {key}"));
+                let missing = || Refusal::new(response::QUERY_NOT_FOUND, format!("No config item, Namespace: {namespace} Key: {key}"));
                 self.kv.get(&namespace, &key).map(|value| Answer::field("value", value)).ok_or_else(missing)
             }
             request::DELETE_KV_CONFIG => {
@@ -267,7 +282,7 @@ impl Processor {
             }
             request::GET_KVLIST_BY_NAMESPACE => {
                 let namespace = ext.need_text("namespace")?;
-                let missing = || Answer::error(response::QUERY_NOT_FOUND, format!("No config item, Namespace: {namespace}"));
+                let missing = || Refusal::new(response::QUERY_NOT_FOUND, format!("No config item, Namespace: {namespace}"));
                 self.kv_body(&namespace).map(Answer::body).ok_or_else(missing)
             }
             request::GET_NAMESRV_CONFIG => {
@@ -279,19 +294,19 @@ impl Processor {
         }
     }
 
-    fn route(&self, command: &Command<'_>, origin: Origin) -> Result<Answer, Answer> {
+    fn route(&self, command: &Command<'_>, origin: Origin) -> Result<Answer, Refusal> {
         let topic = command.ext.need_text("topic")?;
         let config = self.config.load();
         let waits = config.need_wait_for_service && self.time.started.elapsed() < Duration::from_secs(config.wait_seconds_for_service);
         if waits {
-            return Err(Answer::error(response::SYSTEM_ERROR, "name server not ready"));
+            return Err(Refusal::new(response::SYSTEM_ERROR, "name server not ready"));
         }
         let zone = command.ext.text(ZONE_NAME_FIELD).filter(|_| command.ext.bool(ZONE_MODE_FIELD) == Some(true));
         let options = RouteOptions { viewer: origin.viewer, acting_master: config.support_acting_master, zone: zone.as_deref() };
         let found = self.table.read().route(&topic, &options);
         let Some(mut route) = found else {
             let text = format!("No topic route info in name server for the topic: {topic}\n{FAQ_LINE}");
-            return Err(Answer::error(response::TOPIC_NOT_EXIST, text));
+            return Err(Refusal::new(response::TOPIC_NOT_EXIST, text));
         };
         if config.order_message_enable {
             route.order_topic_conf = self.kv.get(ORDER_TOPIC_CONFIG, &topic).filter(|conf| is_order_conf(conf));
@@ -300,15 +315,15 @@ impl Processor {
         Ok(Answer::body(route.to_json(wants_standard && zone.is_none())))
     }
 
-    fn register_broker(&self, command: &Command<'_>, origin: Origin) -> Result<Answer, Answer> {
+    fn register_broker(&self, command: &Command<'_>, origin: Origin) -> Result<Answer, Refusal> {
         let header = RegisterBrokerRequest::decode(&command.ext)?;
         let crc = body_crc32(command.body);
         if header.body_crc32 != 0 && header.body_crc32 != crc {
             let text = format!("crc32 not match: the header says {}, the body has {crc}", header.body_crc32);
-            return Err(Answer::error(response::SYSTEM_ERROR, text));
+            return Err(Refusal::new(response::SYSTEM_ERROR, text));
         }
         let body = RegisterBrokerBody::decode(command.body)
-            .map_err(|why| Answer::error(response::SYSTEM_ERROR, format!("register broker failed: {why}")))?;
+            .map_err(|why| Refusal::new(response::SYSTEM_ERROR, format!("register broker failed: {why}")))?;
         let config = self.config.load();
         let own = config.answer_local_address && header.own_token.as_deref() == Some(&*self.own_token);
         let registration = Registration {
@@ -341,7 +356,7 @@ impl Processor {
             }
             Registered::Incomplete => {
                 let text = "register broker failed: the broker is unknown and names one topic only; it must register all first";
-                return Err(Answer::error(response::SYSTEM_ERROR, text));
+                return Err(Refusal::new(response::SYSTEM_ERROR, text));
             }
         };
         self.tell(change);
@@ -358,7 +373,7 @@ impl Processor {
         Ok(answer)
     }
 
-    fn unregister_broker(&self, command: &Command<'_>) -> Result<Answer, Answer> {
+    fn unregister_broker(&self, command: &Command<'_>) -> Result<Answer, Refusal> {
         let broker = BrokerIdentity::decode(&command.ext)?;
         let changes = self.table.write().unregister(&broker.broker_name, &broker.broker_addr);
         log::info!("broker unregistered: name={} id={} address={}", broker.broker_name, broker.broker_id, broker.broker_addr);
@@ -366,7 +381,7 @@ impl Processor {
         Ok(Answer::default())
     }
 
-    fn query_data_version(&self, command: &Command<'_>) -> Result<Answer, Answer> {
+    fn query_data_version(&self, command: &Command<'_>) -> Result<Answer, Refusal> {
         let broker = BrokerIdentity::decode(&command.ext)?;
         let value = if command.body.is_empty() { fastjson::Value::Null } else { parse_body(command.body)? };
         let told = data_version(Some(&value));
@@ -380,27 +395,27 @@ impl Processor {
         Ok(answer)
     }
 
-    fn broker_heartbeat(&self, command: &Command<'_>) -> Result<Answer, Answer> {
+    fn broker_heartbeat(&self, command: &Command<'_>) -> Result<Answer, Refusal> {
         let broker = BrokerIdentity::decode_without_id(&command.ext)?;
         self.table.write().touch(&broker.broker_name, &broker.broker_addr, self.time.now_ms());
         Ok(Answer::default())
     }
 
-    fn register_topic(&self, command: &Command<'_>) -> Result<Answer, Answer> {
+    fn register_topic(&self, command: &Command<'_>) -> Result<Answer, Refusal> {
         let topic = need_name(&command.ext, "topic")?;
-        let text = std::str::from_utf8(command.body).map_err(|error| Answer::error(response::SYSTEM_ERROR, error.to_string()))?;
+        let text = std::str::from_utf8(command.body).map_err(|error| Refusal::new(response::SYSTEM_ERROR, error.to_string()))?;
         if !text.is_empty() {
-            let route = TopicRouteData::from_json(text).map_err(|why| Answer::error(response::SYSTEM_ERROR, why))?;
+            let route = TopicRouteData::from_json(text).map_err(|why| Refusal::new(response::SYSTEM_ERROR, why))?;
             self.table.write().register_topic(&topic, &route.queue_datas, self.time.now_ms());
         }
         Ok(Answer::default())
     }
 
-    fn topic_list(&self, command: &Command<'_>, origin: Origin) -> Result<Answer, Answer> {
+    fn topic_list(&self, command: &Command<'_>, origin: Origin) -> Result<Answer, Refusal> {
         let config = self.config.load();
         let is_all = command.code == request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER;
         if !(if is_all { config.enable_all_topic_list } else { config.enable_topic_list }) {
-            return Err(Answer::error(response::SYSTEM_ERROR, "disable"));
+            return Err(Refusal::new(response::SYSTEM_ERROR, "disable"));
         }
         let table = self.table.read();
         let (unit, unit_sub) = (|flag: i32| flag & 1 != 0, |flag: i32| flag & 2 != 0);
@@ -416,20 +431,20 @@ impl Processor {
                 let (names, address) = table.system_topics(origin.viewer);
                 topic_list_json(names, address.as_deref())
             }
-            code => return Err(Answer::error(response::REQUEST_CODE_NOT_SUPPORTED, format!(" request type {code} not supported"))),
+            code => return Err(Refusal::new(response::REQUEST_CODE_NOT_SUPPORTED, format!(" request type {code} not supported"))),
         };
         Ok(Answer::body(body))
     }
 
     /// Changes keys at run time (318): all or nothing, and kept in the file.
-    fn update_config(&self, body: &[u8]) -> Result<Answer, Answer> {
+    fn update_config(&self, body: &[u8]) -> Result<Answer, Refusal> {
         let _updating = self.updating.lock();
-        let refuse = |text: String| Answer::error(response::SYSTEM_ERROR, text);
+        let refuse = |text: String| Refusal::new(response::SYSTEM_ERROR, text);
         let mut update = RawConfig::new();
         update.read_request(body).map_err(|why| refuse(format!("string2Properties error: {why}")))?;
         let config = self.config.load_full();
         if update.winners().any(|given| config.config_black_list.contains(&given.key)) {
-            return Err(Answer::error(response::NO_PERMISSION, "Can not update config in black list."));
+            return Err(Refusal::new(response::NO_PERMISSION, "Can not update config in black list."));
         }
         let changes: Vec<(String, String)> = update
             .winners()
@@ -505,12 +520,12 @@ fn resolve_update(config: &NamesrvConfig, changes: &[(String, String)]) -> Resul
     })
 }
 
-fn parse_body(body: &[u8]) -> Result<fastjson::Value, Answer> {
-    fastjson::parse(body).map_err(|why| Answer::error(response::SYSTEM_ERROR, why))
+fn parse_body(body: &[u8]) -> Result<fastjson::Value, Refusal> {
+    fastjson::parse(body).map_err(|why| Refusal::new(response::SYSTEM_ERROR, why))
 }
 
-fn kv_failure(error: &std::io::Error) -> Answer {
-    Answer::error(response::SYSTEM_ERROR, format!("the KV configuration was not written: {error}"))
+fn kv_failure(error: &std::io::Error) -> Refusal {
+    Refusal::new(response::SYSTEM_ERROR, format!("the KV configuration was not written: {error}"))
 }
 
 /// Whether clients can read an order configuration: `broker:count` once or more. Anything else makes them throw.

@@ -235,10 +235,9 @@ impl RouteTable {
             }
             let mut broker = group.data(name, options.viewer);
             let is_writable = queues.perm & PERM_WRITE != 0;
-            if acting && group.enable_acting_master && !broker.broker_addrs.contains_key(&MASTER_ID) && !is_writable {
-                if let Some((_, address)) = broker.broker_addrs.pop_first() {
-                    broker.broker_addrs.insert(MASTER_ID, address);
-                }
+            let needs_master = acting && group.enable_acting_master && !is_writable && !group.members.contains_key(&MASTER_ID);
+            if needs_master && let Some((_, address)) = broker.broker_addrs.pop_first() {
+                broker.broker_addrs.insert(MASTER_ID, address);
             }
             route.broker_datas.push(broker);
             route.queue_datas.push(queues.data(name));

@@ -168,3 +168,63 @@ impl Lane for NamesrvLane {
         responder.reply(answer.code, answer.remark.as_deref(), &answer.header, answer.body);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use crate::common::topic::{DataVersion, TopicConfig};
+    use crate::net::client::{RemotingClient, RemotingClientConfig};
+    use crate::remoting::body::namesrv::topic_list_from_json;
+    use crate::remoting::body::register::register_body_json;
+    use crate::remoting::command::{Body, OwnedCommand};
+    use crate::remoting::header::namesrv::BrokerIdentity;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn start(folder: &std::path::Path, port: u16) -> Result<Namesrv, String> {
+        let config = NamesrvConfig { bind_address: Ipv4Addr::LOCALHOST.into(), listen_port: port, ..NamesrvConfig::new(folder) };
+        Namesrv::start(config, Clock::System)
+    }
+
+    fn ask(client: &RemotingClient, namesrv: &Namesrv, code: i32, fields: &[(&str, &str)]) -> OwnedCommand {
+        client.invoke(&namesrv.address().to_string(), code, fields, Body::Empty, PATIENCE).unwrap()
+    }
+
+    #[test]
+    fn serves_over_sockets() {
+        let folder = tempfile::tempdir().unwrap();
+        let namesrv = start(folder.path(), 0).unwrap();
+        let client = RemotingClient::start(RemotingClientConfig::default()).unwrap();
+        let topics: Vec<_> = (0..3_000).map(|at| Arc::new(TopicConfig::new(format!("topic-{at:04}"), 4, 6))).collect();
+        let body = register_body_json(&topics, &DataVersion::default());
+        assert!(body.len() > MAX_INLINE_BODY, "goes to a work thread");
+        let broker = BrokerIdentity {
+            broker_name: "b".to_owned(),
+            broker_addr: "10.0.0.1:1".to_owned(),
+            cluster_name: "c".to_owned(),
+            broker_id: 0,
+        };
+        let answer = client.invoke(&namesrv.address().to_string(), 103, &broker, body.into(), PATIENCE).unwrap();
+        assert_eq!(answer.view().code, 0);
+        assert!(namesrv.knows_broker("b"));
+        assert_eq!(topic_list_from_json(ask(&client, &namesrv, 206, &[]).view().body).unwrap().len(), 3_000);
+        let put = ask(&client, &namesrv, 100, &[("namespace", "N"), ("key", "k"), ("value", "v")]);
+        assert_eq!(put.view().code, 0);
+        assert_eq!(ask(&client, &namesrv, 101, &[("namespace", "N"), ("key", "k")]).view().ext.text("value").as_deref(), Some("v"));
+        let unknown = ask(&client, &namesrv, 10, &[]);
+        assert_eq!((unknown.view().code, unknown.view().remark.as_deref()), (3, Some(" request type 10 not supported")));
+        namesrv.shutdown(PATIENCE);
+        namesrv.shutdown(PATIENCE);
+    }
+
+    #[test]
+    fn a_taken_port_is_told_in_one_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let namesrv = start(folder.path(), 0).unwrap();
+        let error = start(folder.path(), namesrv.address().port()).map(|_| ()).unwrap_err();
+        assert!(error.contains(&namesrv.address().to_string()) && error.lines().count() == 1, "{error}");
+    }
+}

@@ -78,7 +78,7 @@ impl std::fmt::Display for Reason {
             Self::Peer => f.write_str("closed by the peer"),
             Self::Io(error) => write!(f, "{error}"),
             Self::Malformed(error) => write!(f, "{error}"),
-            Self::Foreign(protocol) => write!(f, "{} is not served on this port", protocol.name()),
+            Self::Foreign(protocol) => write!(f, "{} is not served yet on this port", protocol.name()),
             Self::Idle(ms) => write!(f, "silent for {ms} ms"),
             Self::NotReading(bytes) => write!(f, "the peer does not read: {bytes} bytes wait to be sent"),
             Self::Stalled => write!(f, "a large frame did not get on for {LARGE_STALL_MS} ms"),
@@ -214,7 +214,7 @@ impl Channel {
 
     /// Takes up a connection whose peer has caught up with its answers.
     pub(super) fn relieve(&mut self, slot: usize, shared: &Shared, dispatch: &mut impl Dispatch, now_ms: u64) -> Verdict {
-        if !self.paused || self.finishing.is_some() || !self.connection.is_relieved(shared.write_high_water) {
+        if !self.paused || !self.connection.is_open() || !self.connection.is_relieved(shared.write_high_water) {
             return Verdict::Wait;
         }
         self.paused = false;
@@ -394,4 +394,17 @@ fn handle(frame: &[u8], connection: &Connection, shared: &Shared, dispatch: &mut
         dispatch.request(&command, connection);
     }
     Ok(if connection.is_over(shared.write_high_water) || !connection.is_open() { Flow::Pause } else { Flow::Go })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::connection::INNER_LEN;
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        // The table of channels may be twice as long as it needs to be.
+        let total = 2 * size_of::<Channel>() + INNER_LEN;
+        assert!(total < 2048, "{total} bytes");
+    }
 }

@@ -32,8 +32,9 @@ use super::responder::Responder;
 const PUSH_LIMIT: usize = 32 << 20;
 /// Bytes that large answers may hold while they are read.
 const INBOUND_BUDGET: usize = 256 << 20;
-/// Unsent answers to a server's requests at which it is not read any more.
-const WRITE_HIGH_WATER: usize = 64 << 20;
+/// A client always reads: were it to wait until its requests have left, it and a server that waits until its answers have been
+/// read would wait for each other.
+const WRITE_HIGH_WATER: usize = usize::MAX;
 /// Names that may wait to be resolved for requests that do not block.
 const MAX_NAMES: usize = 1024;
 /// Time that the thread gets to send what was written when the client ends.
@@ -161,7 +162,7 @@ impl RemotingClient {
         let done = Box::new(move |outcome| {
             let _ = sender.send(outcome); // the one who asked may have given up
         });
-        connection.invoke(code, header, body, until.saturating_duration_since(Instant::now()), done);
+        connection.invoke(code, header, body, timeout, done);
         match receiver.recv_deadline(until) {
             Ok(outcome) => outcome,
             Err(RecvTimeoutError::Timeout) => Err(connection.too_late(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX))),
@@ -246,8 +247,7 @@ impl RemotingClient {
             self.table.lock().remove(address);
             return connection.end(&Ended::Unreachable("the client is shut down".to_owned()));
         }
-        let timeout_ms = u64::try_from(self.connect_timeout.as_millis()).unwrap_or(u64::MAX);
-        let deadline_ms = self.home.now_ms().saturating_add(timeout_ms);
+        let deadline_ms = self.home.deadline_ms(self.connect_timeout);
         if let Ok(literal) = address.parse::<SocketAddr>() {
             return post(&self.home, Message::Connect(connection.clone(), vec![literal], deadline_ms));
         }

@@ -93,6 +93,10 @@ struct Inner {
     wire: Wire,
 }
 
+/// Heap of a connection's handle.
+#[cfg(test)]
+pub(super) const INNER_LEN: usize = size_of::<Inner>() + 2 * size_of::<usize>();
+
 enum Wire {
     Socket { home: Arc<Home>, slot: AtomicUsize, outgoing: Option<Box<Outgoing>> },
     Detached { opaques: AtomicI32, epoch: Instant, sink: Box<dyn Fn(Vec<u8>) + Send + Sync> },
@@ -213,7 +217,7 @@ impl Connection {
         if self.is_congested() {
             return self.refuse(done, self.congested());
         }
-        let deadline_ms = self.now_ms().saturating_add(timeout_ms);
+        let deadline_ms = self.now_ms().saturating_add(timeout_ms).saturating_add(1); // the millisecond has begun already
         let mut calls = self.inner.calls.lock();
         let entered = calls.insert(self.opaques(), Call { deadline_ms, timeout_ms, done });
         let sooner = entered.is_ok() && self.inner.calls_due_ms.fetch_min(deadline_ms, Ordering::AcqRel) > deadline_ms;

@@ -51,16 +51,16 @@ impl ServerDispatch {
 impl Dispatch for ServerDispatch {
     fn request(&mut self, request: &Command<'_>, connection: &Connection) {
         let responder = Responder::new(request, connection.clone());
-        match self.service.placement(request.code, connection.port()) {
+        guarded("a request's handler", || match self.service.placement(request.code, connection.port()) {
             Placement::Inline => {
                 self.staged = true;
                 if let Some(lane) = &mut self.lane {
-                    guarded("a request's handler", || lane.handle(request, responder));
+                    lane.handle(request, responder);
                 }
             }
             Placement::Pool => self.pool.submit(request, responder),
             Placement::Unknown => unsupported(request, responder),
-        }
+        });
     }
 
     fn read_done(&mut self) {

@@ -307,7 +307,7 @@ impl<D: Dispatch> EventLoop<D> {
             Message::Connect(connection, addresses, deadline_ms) => self.connect(connection, addresses, deadline_ms),
             Message::Unreachable(connection, reason) => self.give_up(&connection, reason),
             Message::Run(run) => run(),
-            Message::StopReading => {
+            Message::StopReading(_done) => {
                 self.reading = false;
                 self.acceptors.clear();
             }

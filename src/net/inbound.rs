@@ -215,3 +215,137 @@ fn split(bytes: &[u8], handle: &mut impl FnMut(&[u8]) -> Result<Flow, DecodeErro
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::budget::InboundBudget;
+    use super::super::connection::ConnectionId;
+    use super::super::mailbox::Home;
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicI32;
+
+    fn frame(len: usize, fill: u8) -> Vec<u8> {
+        let mut frame = vec![fill; len];
+        frame[..4].copy_from_slice(&(len as u32 - 4).to_be_bytes());
+        frame
+    }
+
+    fn permit(len: usize) -> Permit {
+        let poll = mio::Poll::new().unwrap();
+        let waker = mio::Waker::new(poll.registry(), mio::Token(0)).unwrap();
+        let home = Arc::new(Home::new(waker, Arc::new(AtomicI32::new(0)), 1, None));
+        InboundBudget::new(0).acquire(len, &home, 0, ConnectionId(1)).unwrap()
+    }
+
+    /// Feeds `pieces` as reads; every `pause`-th frame asks for a pause (0: none does). Gives the frames handled.
+    fn feed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, pause: usize) -> (Vec<Vec<u8>>, Inbound) {
+        let mut inbound = Inbound::new();
+        let mut scratch = Scratch::new();
+        let mut frames: Vec<Vec<u8>> = Vec::new();
+        for mut piece in pieces {
+            while !piece.is_empty() {
+                let mut handle = |frame: &[u8]| {
+                    frames.push(frame.to_vec());
+                    Ok(if pause > 0 && frames.len().is_multiple_of(pause) { Flow::Pause } else { Flow::Go })
+                };
+                let target = inbound.target(&mut scratch);
+                let len = target.len().min(piece.len());
+                target[..len].copy_from_slice(&piece[..len]);
+                piece = &piece[len..];
+                let mut need = inbound.read(&mut scratch, len, &mut handle).unwrap();
+                while need != Need::Bytes {
+                    match need {
+                        Need::Permit(len) => {
+                            inbound.grant(len, permit(len));
+                            need = Need::Bytes;
+                        }
+                        _ => need = inbound.resume(&mut handle).unwrap(),
+                    }
+                }
+            }
+        }
+        (frames, inbound)
+    }
+
+    #[test]
+    fn every_split_point_gives_the_same_frames() {
+        let frames = [frame(8, 1), frame(9, 2), frame(300, 3), frame(8, 4), frame(77, 5)];
+        let all = frames.concat();
+        for pause in [0, 1, 2] {
+            for first in 0..=all.len() {
+                let (one, rest) = all.split_at(first);
+                let (second, third) = rest.split_at(rest.len() / 2);
+                let (handled, inbound) = feed([one, second, third], pause);
+                assert_eq!(handled, frames, "split at {first}, pause {pause}");
+                assert_eq!((inbound.pending.len(), inbound.handled), (0, 0));
+            }
+            let (handled, _) = feed(all.chunks(1), pause);
+            assert_eq!(handled, frames, "byte by byte");
+        }
+    }
+
+    #[test]
+    fn large_frames_between_small_ones() {
+        for large in [LARGE_FRAME, LARGE_FRAME + 1, 200_000, READ_LEN + 1, 3_000_000] {
+            let frames = [frame(50, 1), frame(large, 2), frame(60, 3), frame(large, 4)];
+            let all = frames.concat();
+            for chunk in [1000, 65_536, READ_LEN, READ_LEN - 1] {
+                for pause in [0, 1] {
+                    let (handled, inbound) = feed(all.chunks(chunk), pause);
+                    assert!(handled == frames, "large {large}, chunk {chunk}, pause {pause}");
+                    assert!(!inbound.is_large() && inbound.pending.is_empty());
+                    assert!(inbound.pending.capacity() <= LARGE_FRAME + READ_LEN);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn keeps_nothing_between_frames() {
+        let (_, mut inbound) = feed([frame(40, 1).as_slice(), &frame(50_000, 2)[..30_000]], 0);
+        assert_eq!(inbound.pending.len(), 30_000);
+        let mut scratch = Scratch::new();
+        inbound.target(&mut scratch)[..20_000].fill(2);
+        inbound.read(&mut scratch, 20_000, &mut |_| Ok(Flow::Go)).unwrap();
+        inbound.trim();
+        assert_eq!(inbound.pending.capacity(), 0);
+    }
+
+    #[test]
+    fn bad_lengths_are_seen_with_their_four_bytes() {
+        let cases: [(&[u8], DecodeError); 4] = [
+            (&[0xff, 0xff, 0xff, 0xff], DecodeError::Length(-1)),
+            (&[0, 0, 0, 3], DecodeError::Length(3)),
+            (&[0, 0xff, 0xff, 0xfd], DecodeError::TooLong(16 * 1024 * 1024 + 1)),
+            (b"abcd", DecodeError::TooLong(0x6162_6364 + 4)),
+        ];
+        for (bytes, error) in cases {
+            for cut in 0..4 {
+                let mut inbound = Inbound::new();
+                let mut scratch = Scratch::new();
+                let mut outcome = Ok(Need::Bytes);
+                for piece in [&bytes[..cut], &bytes[cut..]] {
+                    inbound.target(&mut scratch)[..piece.len()].copy_from_slice(piece);
+                    outcome = inbound.read(&mut scratch, piece.len(), &mut |_| panic!("no frame"));
+                }
+                assert_eq!(outcome, Err(Trouble::Malformed(error.clone())), "{bytes:?} cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn foreign_protocols_are_named_wherever_they_are_cut() {
+        let hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+        for cut in 1..12 {
+            let mut inbound = Inbound::new();
+            let mut scratch = Scratch::new();
+            inbound.target(&mut scratch)[..cut].copy_from_slice(&hello[..cut]);
+            assert_eq!(inbound.read(&mut scratch, cut, &mut |_| panic!("no frame")), Ok(Need::Bytes));
+            let rest = &hello[cut..];
+            inbound.target(&mut scratch)[..rest.len()].copy_from_slice(rest);
+            let outcome = inbound.read(&mut scratch, rest.len(), &mut |_| panic!("no frame"));
+            assert_eq!(outcome, Err(Trouble::Foreign(Protocol::Http2)));
+        }
+    }
+}

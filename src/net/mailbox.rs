@@ -7,8 +7,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use crossbeam::channel::Sender;
 use mio::Waker;
 use mio::net::TcpStream;
 use parking_lot::Mutex;
@@ -34,8 +35,8 @@ pub(super) enum Message {
     Unreachable(Connection, String),
     /// Run a callback on the net thread.
     Run(Box<dyn FnOnce() + Send>),
-    /// Accept and read no more.
-    StopReading,
+    /// Accept and read no more, then drop this.
+    StopReading(Sender<()>),
     /// End once everything written has left, at the latest then.
     Finish(Instant),
 }
@@ -78,6 +79,12 @@ impl Home {
     /// The loop's time: milliseconds since it was made.
     pub(super) fn now_ms(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// When a time-out that begins now is over, in the loop's milliseconds; never early.
+    pub(super) fn deadline_ms(&self, timeout: Duration) -> u64 {
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        self.now_ms().saturating_add(timeout_ms).saturating_add(1) // the present millisecond has begun already
     }
 
     /// Leaves a message; gives it back when the loop has ended.

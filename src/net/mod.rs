@@ -29,5 +29,7 @@ pub mod responder;
 mod running;
 pub mod server;
 pub mod service;
+#[cfg(test)]
+mod tests;
 mod work_pool;
 mod write_queue;

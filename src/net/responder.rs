@@ -84,17 +84,19 @@ impl Responder {
     }
 
     fn send(&mut self, code: i32, remark: Option<&str>, header: &(impl CustomHeader + ?Sized), body: Body) {
-        let sink = std::mem::replace(&mut self.sink, Sink::Done);
         if self.oneway {
+            self.sink = Sink::Done;
             return;
         }
         let head = Head { code, flag: FLAG_RESPONSE, opaque: self.opaque, remark, serialize_type: self.serialize_type };
-        match sink {
-            Sink::Connection => {
-                self.connection.push(&head, header, body);
+        if matches!(self.sink, Sink::Connection) {
+            self.connection.push(&head, header, body); // when the header panics, the drop still answers
+            self.sink = Sink::Done;
+        } else {
+            let frame = connection::encode(&head, header, body);
+            if let Sink::Detached(sink) = std::mem::replace(&mut self.sink, Sink::Done) {
+                sink(frame);
             }
-            Sink::Detached(sink) => sink(connection::encode(&head, header, body)),
-            Sink::Done => {}
         }
     }
 }

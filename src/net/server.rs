@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crossbeam::channel::{self, RecvTimeoutError};
 use mio::{Poll, Waker};
 use parking_lot::Mutex;
 
@@ -24,6 +25,8 @@ use super::running::Running;
 use super::service::{LaneKind, LaneWaker, Port, Service};
 use super::work_pool::WorkPool;
 
+/// Time that net threads get to finish the requests they are at.
+const STOP_DEADLINE: Duration = Duration::from_secs(1);
 /// Time that a dropped server gives to its answers.
 const DROP_DEADLINE: Duration = Duration::from_secs(3);
 
@@ -129,10 +132,16 @@ impl Server {
         Ok(server)
     }
 
-    /// Stops accepting and reading; what is being answered goes on.
+    /// Stops accepting and reading; what is being answered goes on. When it returns no further request is handled, unless a net
+    /// thread hangs in a handler (or is the caller): it is given a second.
     pub fn stop_reading(&self) {
+        let (sender, acknowledged) = channel::bounded::<()>(0);
         for home in &self.homes {
-            let _ = home.post(Message::StopReading); // an ended loop reads nothing
+            let _ = home.post(Message::StopReading(sender.clone())); // an ended loop reads nothing
+        }
+        drop(sender);
+        if acknowledged.recv_timeout(STOP_DEADLINE) == Err(RecvTimeoutError::Timeout) {
+            log::warn!("a net thread is slow to stop reading: waited_ms={}", STOP_DEADLINE.as_millis());
         }
     }
 

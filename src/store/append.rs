@@ -284,7 +284,8 @@ impl LogAppender {
         let base = appender.offset() - span.start as i64;
         let before = outcomes.len();
         for entry in &batch.entries[run.clone()] {
-            let queue_offset = entry.queue.as_ref().map_or(0, |queue| queue.next_append_offset());
+            // a queue whose topic was deleted and that dispatch made again has units that its counter does not know
+            let queue_offset = entry.queue.as_ref().map_or(0, |queue| queue.next_append_offset().max(queue.max_offset()));
             let physical_offset = base + entry.start as i64;
             record::place(&mut batch.bytes[entry.start..entry.start + entry.len], queue_offset, physical_offset, timestamp);
             if let Some(queue) = &entry.queue {

@@ -23,18 +23,21 @@ use super::format::cq_unit::CQ_UNIT_SIZE;
 pub(super) use super::format::cq_unit::CqUnit;
 use super::fs::{Fs, FsFile};
 
+mod recovery;
+
+use recovery::{Recovered, recover_folder};
+
 /// [`CQ_UNIT_SIZE`] for arithmetic on offsets.
 const UNIT: i64 = CQ_UNIT_SIZE as i64;
 /// Units that one read of a file brings: a buffer on the stack.
 const READ_UNITS: i64 = 400;
+/// Units of a usual pull: a buffer that is cheaper to clear.
+const FEW_UNITS: i64 = 32;
 /// Fillers that may lie in memory: longer gaps are written out on the way.
 const FILLERS_IN_MEMORY: i64 = 4_096;
 /// Most fillers in front of one unit (200 MB): a wider gap is a damaged queue offset.
 const MAX_GAP: i64 = 10_000_000;
-/// Files at the end of a queue that recovery reads.
-const RECOVERED_FILES: usize = 3;
-/// Bytes of recovery's reads behind the first.
-const SCAN_BYTES: usize = 64_000;
+/// No physical offset.
 const NONE: i64 = -1;
 
 /// What all queues of a store share.
@@ -128,17 +131,6 @@ impl State {
         let at = |offset: i64| (offset - self.on_disk) as usize * CQ_UNIT_SIZE;
         &self.tail[at(from)..at(to)]
     }
-}
-
-/// What recovery found in a queue's folder.
-struct Recovered {
-    first: i64,
-    end: i64,
-    max_physical: i64,
-    /// Smallest queue offset that has a record and that record's offset, when the first file was read.
-    first_present: Option<(i64, i64)>,
-    /// Whether units behind the end had to be given up.
-    damaged: bool,
 }
 
 impl ConsumeQueue {
@@ -374,7 +366,14 @@ impl ConsumeQueue {
 
     /// Units `from..to` of one file.
     fn read_file(&self, from: i64, to: i64, out: &mut Vec<CqUnit>) -> Result<(), StoreError> {
-        let mut buffer = [0; READ_UNITS as usize * CQ_UNIT_SIZE];
+        if to - from <= FEW_UNITS {
+            self.read_buffered(from, to, &mut [0; FEW_UNITS as usize * CQ_UNIT_SIZE], out)
+        } else {
+            self.read_buffered(from, to, &mut [0; READ_UNITS as usize * CQ_UNIT_SIZE], out)
+        }
+    }
+
+    fn read_buffered(&self, from: i64, to: i64, buffer: &mut [u8], out: &mut Vec<CqUnit>) -> Result<(), StoreError> {
         let bytes = &mut buffer[..(to - from) as usize * CQ_UNIT_SIZE];
         self.read_bytes(from, bytes)?;
         out.extend(CqUnit::decode_all(bytes));
@@ -692,11 +691,9 @@ impl ConsumeQueue {
                 None => high = middle,
             }
         }
-        if let Some((offset, unit)) = found {
-            let mut state = self.state.lock();
-            state.min_physical = unit.physical_offset;
-            self.min_offset.store(offset, Ordering::Release);
-        }
+        let mut state = self.state.lock();
+        state.min_physical = found.map_or(NONE, |(_, unit)| unit.physical_offset);
+        self.min_offset.store(found.map_or(state.end(), |(offset, _)| offset), Ordering::Release);
         Ok(())
     }
 
@@ -720,177 +717,4 @@ pub(super) fn is_missing(error: &StoreError) -> bool {
 fn zero_behind(file: &dyn FsFile, at: u64, file_size: u64) -> io::Result<()> {
     file.set_len(at)?;
     file.set_len(file_size)
-}
-
-// ---- recovery ----
-
-struct FoundFile {
-    first: i64,
-    path: PathBuf,
-    /// Only of the last files.
-    open: Option<Arc<dyn FsFile>>,
-}
-
-impl FoundFile {
-    fn file(&self, files: &QueueFiles) -> Result<Arc<dyn FsFile>, StoreError> {
-        match &self.open {
-            Some(file) => Ok(Arc::clone(file)),
-            None => files.fs.open(&self.path, false).map_err(failed("open", &self.path)),
-        }
-    }
-
-    fn holds_data(&self, files: &QueueFiles, at: u64) -> Result<bool, StoreError> {
-        holds_data(&*self.file(files)?, at, files.file_size()).map_err(failed("read", &self.path))
-    }
-}
-
-fn recover_folder(files: &QueueFiles, folder: &Path) -> Result<Recovered, StoreError> {
-    let found = list_files(files, folder)?;
-    let Some(first) = found.first().map(|file| file.first) else {
-        return Ok(Recovered { first: 0, end: 0, max_physical: NONE, first_present: None, damaged: false });
-    };
-    let scanned = found.len().saturating_sub(RECOVERED_FILES);
-    let mut scan = Scan { end: found[scanned].first, max_physical: NONE, first_present: None };
-    let mut stopped_in = scanned;
-    for (place, file) in found.iter().enumerate().skip(scanned) {
-        if file.first != scan.end {
-            break; // a file is missing in between
-        }
-        stopped_in = place;
-        if !scan.file(files, file)? {
-            break;
-        }
-    }
-    let mut damaged = false;
-    for file in &found[stopped_in + 1..] {
-        damaged |= file.holds_data(files, 0)?;
-        files.fs.remove_file(&file.path).map_err(failed("remove", &file.path))?;
-    }
-    let last = &found[stopped_in];
-    let behind = ((scan.end - last.first) * UNIT) as u64;
-    if behind < files.file_size() && last.holds_data(files, behind)? {
-        damaged = true;
-        zero_behind(&*last.file(files)?, behind, files.file_size()).map_err(failed("truncate", &last.path))?;
-    }
-    if scan.end == last.first && stopped_in > 0 {
-        files.fs.remove_file(&last.path).map_err(failed("remove", &last.path))?;
-    }
-    if damaged {
-        log::warn!("consume queue has a hole, what lies behind is dispatched again: folder={} end={}", folder.display(), scan.end);
-    }
-    let max_physical = match scan.max_physical {
-        NONE => last_present_end(&found[..stopped_in], files)?,
-        max_physical => max_physical,
-    };
-    let first_present = if scanned == 0 { scan.first_present } else { None };
-    Ok(Recovered { first, end: scan.end, max_physical, first_present, damaged })
-}
-
-/// The queue's files in order, all of the right length. A last file without a byte was never begun and is removed.
-fn list_files(files: &QueueFiles, folder: &Path) -> Result<Vec<FoundFile>, StoreError> {
-    let mut found = Vec::new();
-    let entries = files.fs.list(folder).map_err(failed("list", folder))?;
-    let count = entries.len();
-    for (place, (path, is_folder)) in entries.into_iter().enumerate() {
-        if is_folder {
-            continue;
-        }
-        let Some(at) = file_start(&path) else {
-            log::warn!("not a consume queue file, ignored: path={}", path.display());
-            continue;
-        };
-        let file = files.fs.open(&path, false).map_err(failed("open", &path))?;
-        let len = file.len().map_err(failed("stat", &path))?;
-        if len == 0 && place + 1 == count {
-            log::warn!("consume queue file has no byte, removed: path={}", path.display());
-            files.fs.remove_file(&path).map_err(failed("remove", &path))?;
-            continue;
-        }
-        if len != files.file_size() || at % files.file_size() as i64 != 0 {
-            let why = format!(
-                "length {len} does not match mappedFileSizeConsumeQueue={} (set the key to the size the files were made with, or remove \
-                 the folder {} to have the queue rebuilt from the commit log)",
-                files.file_size(),
-                folder.display()
-            );
-            return Err(StoreError::Damaged(path, why));
-        }
-        if found.len() >= RECOVERED_FILES {
-            let place = found.len() - RECOVERED_FILES;
-            let older: &mut FoundFile = &mut found[place];
-            older.open = None;
-        }
-        found.push(FoundFile { first: at / UNIT, path, open: Some(file) });
-    }
-    Ok(found)
-}
-
-fn file_start(path: &Path) -> Option<i64> {
-    let name = path.file_name()?.to_str()?;
-    (name.len() == 20 && name.bytes().all(|byte| byte.is_ascii_digit())).then(|| name.parse().ok())?
-}
-
-struct Scan {
-    end: i64,
-    max_physical: i64,
-    first_present: Option<(i64, i64)>,
-}
-
-impl Scan {
-    /// Walks one file up to the first zeros; whether it was full.
-    fn file(&mut self, files: &QueueFiles, found: &FoundFile) -> Result<bool, StoreError> {
-        let behind = found.first + files.units_per_file;
-        let file = found.file(files)?;
-        let mut buffer = vec![0; READ_UNITS as usize * CQ_UNIT_SIZE];
-        while self.end < behind {
-            let len = buffer.len().min((behind - self.end) as usize * CQ_UNIT_SIZE);
-            let bytes = &mut buffer[..len];
-            file.read_exact_at(bytes, ((self.end - found.first) * UNIT) as u64).map_err(failed("read", &found.path))?;
-            for unit in CqUnit::decode_all(bytes) {
-                if !unit.is_valid() {
-                    return Ok(false);
-                }
-                if unit.is_present() {
-                    self.first_present.get_or_insert((self.end, unit.physical_offset));
-                    self.max_physical = unit.end();
-                }
-                self.end += 1;
-            }
-            buffer.resize(SCAN_BYTES, 0);
-        }
-        Ok(true)
-    }
-}
-
-/// End of the newest record that these files, all full, point at.
-fn last_present_end(found: &[FoundFile], files: &QueueFiles) -> Result<i64, StoreError> {
-    let mut buffer = vec![0; SCAN_BYTES];
-    for found in found.iter().rev() {
-        let file = found.file(files)?;
-        let mut end = files.file_size();
-        while end > 0 {
-            let from = end.saturating_sub(SCAN_BYTES as u64);
-            let bytes = &mut buffer[..(end - from) as usize];
-            file.read_exact_at(bytes, from).map_err(failed("read", &found.path))?;
-            if let Some(unit) = CqUnit::decode_all(bytes).rfind(CqUnit::is_present) {
-                return Ok(unit.end());
-            }
-            end = from;
-        }
-    }
-    Ok(NONE)
-}
-
-/// Whether anything but zeros lies in `at..len`. Holes are passed over.
-fn holds_data(file: &dyn FsFile, mut at: u64, len: u64) -> io::Result<bool> {
-    let mut buffer = vec![0; 4096];
-    while let Some(data) = file.next_data(at)?.filter(|data| *data < len) {
-        let bytes = &mut buffer[..(len - data).min(4096 - data % 4096) as usize];
-        file.read_exact_at(bytes, data)?;
-        if bytes.iter().any(|byte| *byte != 0) {
-            return Ok(true);
-        }
-        at = data + bytes.len() as u64;
-    }
-    Ok(false)
 }

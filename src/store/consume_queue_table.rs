@@ -248,6 +248,14 @@ impl ConsumeQueueTable {
     }
 }
 
+impl Drop for ConsumeQueueTable {
+    /// The lists hold queues that hold the lists.
+    fn drop(&mut self) {
+        self.files.dirty.lock().clear();
+        self.files.maintenance.lock().unsynced.clear();
+    }
+}
+
 /// Whether a topic can name a folder and cannot lead out of its parent.
 pub(super) fn is_one_component(topic: &str) -> bool {
     !matches!(topic, "" | "." | "..") && topic.len() <= 255 && !topic.contains(['/', '\0'])
@@ -299,3 +307,6 @@ fn find_queues(files: &QueueFiles) -> Result<Vec<(String, i32)>, StoreError> {
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests;

@@ -52,6 +52,8 @@ pub(super) struct DerivedFlusher {
 struct State {
     /// What the checkpoint says of derived files.
     positions: Positions,
+    /// The last record that recovery dispatched.
+    last_record: (i64, i64),
     /// When the last thorough flush began, and what had been dispatched then; -1 before the first.
     thorough_at: Instant,
     thorough_offset: i64,
@@ -59,9 +61,10 @@ struct State {
 }
 
 impl DerivedFlusher {
-    /// A flusher that begins with what recovery found.
-    pub(super) fn new(parts: Parts, positions: Positions, interval: Duration) -> Arc<Self> {
-        let state = State { positions, thorough_at: Instant::now(), thorough_offset: -1, failing: false };
+    /// A flusher that begins with what recovery found: what the checkpoint says, and the last record (start and store time),
+    /// which is dispatched but perhaps not on disk in its queue.
+    pub(super) fn new(parts: Parts, positions: Positions, last_record: (i64, i64), interval: Duration) -> Arc<Self> {
+        let state = State { positions, last_record, thorough_at: Instant::now(), thorough_offset: -1, failing: false };
         Arc::new(Self { parts, interval, state: Mutex::new(state), signal: Signal::default(), stopping: AtomicBool::new(false) })
     }
 
@@ -101,17 +104,20 @@ impl DerivedFlusher {
         let thorough = last || behind > 0 && (state.thorough_at.elapsed() >= THOROUGH_INTERVAL || behind >= THOROUGH_BYTES);
         if thorough {
             state.thorough_at = Instant::now();
-            let record = dispatch.last_record();
+            let (offset, store_timestamp) = dispatch.last_record().unwrap_or(state.last_record);
             queues.flush(true)?;
             if let Some(index) = index {
                 state.positions.index_timestamp = state.positions.index_timestamp.max(index.flush()?);
             }
             state.thorough_offset = dispatched;
-            if let Some((offset, store_timestamp)) = record {
-                (state.positions.logics_offset, state.positions.logics_timestamp) = (offset, store_timestamp);
+            (state.positions.logics_offset, state.positions.logics_timestamp) = (offset, store_timestamp);
+        } else {
+            if queues.dirty_bytes() > 0 {
+                queues.flush(false)?;
             }
-        } else if queues.dirty_bytes() > 0 {
-            queues.flush(false)?;
+            if let Some(index) = index {
+                index.write_out()?;
+            }
         }
         self.note_log(&mut state.positions);
         checkpoint.write(state.positions, thorough)

@@ -35,7 +35,9 @@ const ROUND_RECORDS: usize = 512;
 const IDLE: Duration = Duration::from_secs(1);
 /// Delay of a level that `messageDelayLevel` does not have.
 const UNKNOWN_LEVEL_DELAY_MS: i64 = 1_000;
-/// Between two warnings that the index cannot be written.
+/// Before an unreadable position is tried again.
+const UNREADABLE_WAIT: Duration = Duration::from_millis(100);
+/// Between two warnings of the same kind.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Puts one record into its consume queue and the index. Shared by the dispatch thread and recovery.
@@ -174,7 +176,8 @@ impl DispatchService {
         tag: &str, log: Arc<L>, dispatcher: Arc<Dispatcher>, from_offset: i64,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared { dispatched: AtomicI64::new(from_offset), ..Shared::default() });
-        let mut follower = Follower { log: Arc::clone(&log), dispatcher, shared: Arc::clone(&shared), at: from_offset };
+        let mut follower =
+            Follower { log: Arc::clone(&log), dispatcher, shared: Arc::clone(&shared), at: from_offset, last_record: None, warned: None };
         let thread = Thread::spawn(tag, "dispatch", move || follower.run())?;
         let measured = Arc::clone(&shared);
         let behind = Box::new(move || (log.visible_offset() - measured.dispatched.load(Ordering::Acquire)).max(0));
@@ -216,7 +219,9 @@ impl DispatchService {
 
     /// Lets the thread reach the visible offset, for at most `deadline`, and joins it. Returns the bytes it was behind. Twice is harmless.
     pub(super) fn stop(&self, deadline: Duration) -> i64 {
-        let _ = self.shared.deadline.set(Instant::now() + deadline);
+        if let Some(deadline) = Instant::now().checked_add(deadline) {
+            let _ = self.shared.deadline.set(deadline);
+        }
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.unpark();
         let thread = self.thread.lock().take();
@@ -249,6 +254,8 @@ struct Follower<L> {
     dispatcher: Arc<Dispatcher>,
     shared: Arc<Shared>,
     at: i64,
+    last_record: Option<(i64, i64)>,
+    warned: Option<Instant>,
 }
 
 impl<L: LogView> Follower<L> {
@@ -268,6 +275,7 @@ impl<L: LogView> Follower<L> {
             if round.is_err() {
                 self.skip_after_panic();
             }
+            *self.shared.last_record.lock() = self.last_record;
             if let Some(listener) = listener
                 && catch_unwind(AssertUnwindSafe(|| listener.round_done())).is_err()
             {
@@ -321,7 +329,7 @@ impl<L: LogView> Follower<L> {
             }
             Err(error) => self.skipped("record cannot be dispatched", &error, record.total_size as i64),
         }
-        *self.shared.last_record.lock() = Some((self.at, record.store_timestamp));
+        self.last_record = Some((self.at, record.store_timestamp));
         self.move_to(self.at + record.total_size as i64);
     }
 
@@ -332,22 +340,27 @@ impl<L: LogView> Follower<L> {
 
     /// What lies at the position is no record: goes on behind it, or at the next record, or in the next file.
     fn skip(&mut self, bytes: &Bytes, end: i64, error: &RecordError) {
-        let next = match error {
-            RecordError::Length(total, _) if (MIN_SIZE..=bytes.len()).contains(total) => Some(*total),
-            _ => find_record(bytes, self.at),
-        };
+        let next = stated_end(bytes, self.at).or_else(|| find_record(bytes, self.at));
         let next_file = self.log.next_file_start(self.at);
         let to = next.map_or_else(|| next_file.min(end), |len| self.at + len as i64);
         self.skipped("no record in the commit log", error, to - self.at);
         self.move_to(to);
     }
 
-    /// Nothing can be read at the position: the log begins behind it, or a file is missing.
+    /// Nothing can be read at the position: the log begins behind it, or a file is missing and the next one is there. Anything else is
+    /// waited for: records must not be passed over for a passing reason.
     fn leave_gap(&mut self) {
-        let min = self.log.min_offset();
-        let to = if self.at < min { min } else { self.log.next_file_start(self.at).min(self.log.visible_offset()) };
-        self.skipped("commit log cannot be read", &"no file", to - self.at);
-        self.move_to(to);
+        let (min, next_file) = (self.log.min_offset(), self.log.next_file_start(self.at));
+        let to = if self.at < min { min } else { next_file };
+        if to == min || self.log.slice_to_end(to).is_some() {
+            self.skipped("commit log has no file", &"missing", to - self.at);
+            return self.move_to(to);
+        }
+        if self.warned.is_none_or(|at| at.elapsed() >= WARN_INTERVAL) {
+            self.warned = Some(Instant::now());
+            log::error!("commit log cannot be read, dispatching waits: physicalOffset={}", self.at);
+        }
+        std::thread::park_timeout(UNREADABLE_WAIT);
     }
 
     /// The record at the position made something panic: it is left behind.
@@ -357,6 +370,15 @@ impl<L: LogView> Follower<L> {
         self.skipped("dispatching a record panicked", &"see above", to - self.at);
         self.move_to(to);
     }
+}
+
+/// The size that a damaged record states, if something sound begins behind it.
+fn stated_end(bytes: &[u8], at: i64) -> Option<usize> {
+    let size = i32::from_be_bytes(*bytes.get(record::TOTAL_SIZE..)?.first_chunk()?);
+    let size = usize::try_from(size).ok().filter(|size| *size >= MIN_SIZE)?;
+    let rest = bytes.get(size..)?;
+    let sound = rest.is_empty() || is_at_home(rest, at + size as i64) || matches!(Record::parse(rest), Err(RecordError::Blank));
+    sound.then_some(size)
 }
 
 /// Distance to the first record in `bytes`, which begin at physical offset `at`, that knows its own position.
@@ -373,3 +395,6 @@ fn find_record(bytes: &[u8], at: i64) -> Option<usize> {
 fn is_at_home(bytes: &[u8], at: i64) -> bool {
     Record::parse(bytes).is_ok_and(|record| record.physical_offset == at && record.total_size >= MIN_SIZE && record.check_crc().is_ok())
 }
+
+#[cfg(test)]
+mod tests;

@@ -131,3 +131,32 @@ impl Shard {
 pub(super) fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
     move |error| StoreError::Io(what, path.to_owned(), error)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::fs::{Fs, RealFs};
+
+    #[test]
+    fn what_is_used_stays_and_the_number_is_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = RealFs.open(&folder.path().join("file"), true).unwrap();
+        let cache = FileCache::new(4 * SHARDS);
+        let queue = 5; // one shard
+        for first in 0..100 {
+            cache.insert((queue, first), Arc::clone(&file));
+            assert!(first == 0 || cache.get((queue, 0)).is_some(), "file 0 was used after {first} others");
+        }
+        assert_eq!(cache.len(), 4);
+        assert!(cache.get((queue, 99)).is_some() && cache.get((queue, 50)).is_none());
+        cache.remove((queue, 99));
+        assert!(cache.get((queue, 99)).is_none());
+        cache.insert((queue, 200), Arc::clone(&file));
+        cache.remove_queue(queue);
+        assert_eq!((cache.len(), Arc::strong_count(&file)), (0, 1));
+        for first in 0..100 {
+            cache.insert((queue, first), Arc::clone(&file));
+        }
+        assert_eq!(cache.len(), 4);
+    }
+}

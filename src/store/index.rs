@@ -20,10 +20,10 @@ use super::format::index::{INDEX_ENTRY_SIZE, IndexEntry, IndexHeader};
 use super::fs::Fs;
 use super::index_file::{Geometry, IndexFile, Linked, entry_end_ms};
 
-/// Entries in memory that make a put write them out.
-const SPILL_ENTRIES: usize = 50_000;
+/// Entries in memory that make a put write them out: so many that most pages of slots take several.
+const SPILL_ENTRIES: usize = 200_000;
 /// Entries in memory while they cannot be written; more are refused.
-const MAX_PENDING: usize = 500_000;
+const MAX_PENDING: usize = 1_000_000;
 /// Between two attempts of a put to write what could not be written.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -46,6 +46,8 @@ struct Io {
     folder_changed: bool,
     sync_failure: Option<String>,
     retry_at: Option<Instant>,
+    /// Largest number that a file was named by.
+    newest: i64,
 }
 
 #[derive(Default)]
@@ -84,16 +86,21 @@ impl Index {
     pub(super) fn load(config: &StoreConfig, fs: Arc<dyn Fs>, safe_timestamp: Option<i64>) -> Result<Self, StoreError> {
         let geometry = Geometry { slots: config.index_slots.max(1), entries: config.index_entries.max(2) };
         let index = Self { fs, folder: config.root.join("index"), geometry, io: Mutex::default(), state: Mutex::default() };
-        let (mut files, mut repaired) = (Vec::new(), Vec::new());
+        let (mut files, mut repaired, mut newest) = (Vec::new(), Vec::new(), 0);
         for (path, is_folder) in index.fs.list(&index.folder).map_err(failed("list", &index.folder))? {
-            if is_folder || file_number(&path).is_none() {
-                continue;
-            }
+            let Some(number) = file_number(&path).filter(|_| !is_folder) else { continue };
+            newest = number;
             match IndexFile::open(&*index.fs, &path, geometry)? {
                 Ok((file, header)) => {
                     let mut known = Known { file: Arc::new(file), header };
                     if safe_timestamp.is_some_and(|safe| header.end_timestamp > safe || header.count == 1) {
-                        known.header = known.file.repair(header)?;
+                        match known.file.repair(header) {
+                            Ok(header) => known.header = header,
+                            Err(error) => {
+                                log::error!("index file not repaired, its keys are not found until the next start: {error}");
+                                continue;
+                            }
+                        }
                         repaired.push(Arc::clone(&known.file));
                     }
                     files.push(known);
@@ -106,7 +113,7 @@ impl Index {
                 }
             }
         }
-        index.io.lock().unsynced = repaired;
+        *index.io.lock() = Io { unsynced: repaired, newest, ..Io::default() };
         {
             let mut state = index.state.lock();
             state.files = files;
@@ -140,14 +147,15 @@ impl Index {
             if physical_offset < state.latest.end_physical_offset {
                 return Ok(());
             }
-            let last = state.files.iter().rev().find(|known| known.header.count > 1).cloned();
+            let holds = |known: &&Known| known.header.count <= 1 || known.header.end_physical_offset >= physical_offset;
+            let files: Vec<Known> = state.files.iter().rev().take_while(holds).cloned().collect();
             let mut in_memory = state.in_memory().take_while(|entry| entry.physical_offset == physical_offset);
             if in_memory.any(|entry| entry.key_hash == key_hash) {
                 return Ok(());
             }
             drop(in_memory);
             drop(state);
-            if last.is_some_and(|known| known.ends_with(key_hash, physical_offset)) {
+            if files.iter().any(|known| known.ends_with(key_hash, physical_offset)) {
                 return Ok(());
             }
             state = self.state.lock();
@@ -166,6 +174,14 @@ impl Index {
         let full = state.pending.len() >= SPILL_ENTRIES;
         drop(state);
         if full { self.spill_when_due(false) } else { Ok(()) }
+    }
+
+    /// Writes out what waits, not durably, so that puts need not.
+    ///
+    /// # Errors
+    /// The system's; what failed waits on.
+    pub(super) fn write_out(&self) -> Result<(), StoreError> {
+        self.spill(&mut self.io.lock())
     }
 
     /// Writes out what waits, unless someone else is writing (`must`: waits for him) or a write failed a moment ago.
@@ -190,7 +206,7 @@ impl Index {
             return Err(self.paused());
         }
         self.spill(&mut io)?;
-        let rolled = self.create_file();
+        let rolled = self.create_file(&mut io);
         io.retry_at = rolled.is_err().then(|| Instant::now() + RETRY_INTERVAL);
         let file = Arc::new(rolled?);
         io.folder_changed = true;
@@ -203,10 +219,10 @@ impl Index {
         Ok(())
     }
 
-    fn create_file(&self) -> Result<IndexFile, StoreError> {
+    fn create_file(&self, io: &mut Io) -> Result<IndexFile, StoreError> {
         self.fs.create_dir_all(&self.folder).map_err(failed("create", &self.folder))?;
-        let newest = self.state.lock().files.last().and_then(|known| file_number(known.file.path()));
-        let number = local_time_number().max(newest.map_or(0, |newest| newest + 1)); // whatever the clock did
+        let number = local_time_number().max(io.newest + 1); // whatever the clock did
+        io.newest = number;
         IndexFile::create(&*self.fs, self.folder.join(format!("{number:017}")), self.geometry)
     }
 
@@ -255,7 +271,8 @@ impl Index {
 
     // ---- query ----
 
-    /// Physical offsets of records whose key has this hash, newest first, at most `max`, store time in [begin, end] to the second.
+    /// The first `max` of [`Index::query_with`].
+    #[cfg(test)]
     pub(super) fn query(&self, topic: &str, key: &str, max: usize, begin_ms: i64, end_ms: i64) -> Vec<i64> {
         let mut found = Vec::new();
         self.query_with(topic, key, begin_ms, end_ms, &mut |physical_offset| {
@@ -267,7 +284,8 @@ impl Index {
         found
     }
 
-    /// Hands out the same offsets one by one until `take` returns false. No lock is held meanwhile.
+    /// Hands out physical offsets of records whose key has the hash of this one, newest first, store time in [begin, end] to the second,
+    /// until `take` returns false. No lock is held meanwhile.
     pub(super) fn query_with(&self, topic: &str, key: &str, begin_ms: i64, end_ms: i64, take: &mut dyn FnMut(i64) -> bool) {
         let key_hash = key_hash(topic, "", key);
         let (in_memory, files) = {
@@ -346,7 +364,7 @@ impl Index {
         self.spill(&mut io)?;
         loop {
             let Some(last) = self.state.lock().files.last().cloned() else { return Ok(()) };
-            let emptied = last.header.count > 1 && last.header.begin_physical_offset >= physical_offset;
+            let emptied = last.header.count <= 1 || last.header.begin_physical_offset >= physical_offset;
             let header = if emptied { last.header } else { last.file.truncate_behind(last.header, physical_offset)? };
             io.folder_changed |= emptied;
             if emptied {
@@ -431,9 +449,14 @@ fn in_time(entry: &IndexEntry, begin_timestamp: i64, begin_ms: i64, end_ms: i64)
 
 /// Hash of `topic#key` as the files hold it: Java's, without its sign.
 fn key_hash(topic: &str, prefix: &str, key: &str) -> i32 {
-    let units = [topic, "#", prefix, key].into_iter().flat_map(str::encode_utf16);
-    let hash = units.fold(0i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)));
+    let hash = [topic, "#", prefix, key].into_iter().fold(0, extend_hash);
     hash.checked_abs().unwrap_or(0) // |i32::MIN| does not exist: Java's files have 0
+}
+
+/// Java's hash of what has `hash` followed by `text`.
+fn extend_hash(hash: i32, text: &str) -> i32 {
+    let extend = |hash: i32, unit: u16| hash.wrapping_mul(31).wrapping_add(i32::from(unit));
+    if text.is_ascii() { text.bytes().map(u16::from).fold(hash, extend) } else { text.encode_utf16().fold(hash, extend) }
 }
 
 /// The number that a file's name is: 17 digits.
@@ -449,3 +472,6 @@ fn local_time_number() -> i64 {
     let time = (i64::from(now.hour()) * 100 + i64::from(now.minute())) * 100 + i64::from(now.second());
     (date * 1_000_000 + time) * 1000 + i64::from(now.millisecond())
 }
+
+#[cfg(test)]
+mod tests;

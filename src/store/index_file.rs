@@ -109,11 +109,6 @@ impl IndexFile {
         &self.path
     }
 
-    /// How many slots and entries it has.
-    pub(super) fn geometry(&self) -> Geometry {
-        self.geometry
-    }
-
     /// fdatasync.
     ///
     /// # Errors
@@ -233,8 +228,8 @@ impl IndexFile {
         (from, (to - from) as usize)
     }
 
-    /// Makes sense of a file that an abrupt stop left: entries are believed up to the first that cannot be one, all slots and the
-    /// header are made from them, what lies behind is zeroed.
+    /// Makes sense of a file that an abrupt stop left: entries are believed up to the first that cannot be one, chains,
+    /// slots and header are made from them, what lies behind is zeroed.
     ///
     /// # Errors
     /// The system's.
@@ -242,21 +237,28 @@ impl IndexFile {
         let mut slots = vec![0u32; self.geometry.slots as usize];
         let mut last = IndexEntry::default();
         let mut count = 1;
+        let mut unchained = Vec::new();
         let begun = header.begin_timestamp > 0; // else no entry's time is known
         self.scan(1, &mut |number, entry| {
             let credible = begun
                 && entry.key_hash >= 0
                 && entry.seconds >= 0
-                && (0..i64::from(number)).contains(&i64::from(entry.previous))
                 && entry.physical_offset >= last.physical_offset
                 && *entry != IndexEntry::default();
             if credible {
-                slots[self.geometry.slot_of(entry.key_hash) as usize] = number;
+                let head = &mut slots[self.geometry.slot_of(entry.key_hash) as usize];
+                let previous = std::mem::replace(head, number) as i32;
+                if entry.previous != previous {
+                    unchained.push((number, IndexEntry { previous, ..*entry }));
+                }
                 last = *entry;
                 count = number + 1;
             }
             credible
         })?;
+        for (number, entry) in unchained {
+            self.write(&entry.encode(), self.geometry.entry_at(number))?;
+        }
         self.zero_entries(count)?;
         let mut repaired = IndexHeader {
             count: count as i32,

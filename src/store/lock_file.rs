@@ -71,13 +71,20 @@ impl AbortMark {
     pub(super) fn create(root: &Path, fs: &Arc<dyn Fs>) -> Result<(Self, bool), StoreError> {
         let mark = Self { root: root.to_owned(), path: root.join("abort"), fs: Arc::clone(fs) };
         let existed = fs.exists(&mark.path);
-        let failed = |error| StoreError::Io("write", mark.path.clone(), error);
-        let file = fs.open(&mark.path, true).map_err(failed)?;
+        match mark.write() {
+            Err(error) if existed => log::warn!("abort mark of the last run stays as it is: {error}"), // a full disk
+            written => written?,
+        }
+        Ok((mark, existed))
+    }
+
+    fn write(&self) -> Result<(), StoreError> {
+        let failed = |error| StoreError::Io("write", self.path.clone(), error);
+        let file = self.fs.open(&self.path, true).map_err(failed)?;
         file.set_len(0).map_err(failed)?;
         file.write_all_at(std::process::id().to_string().as_bytes(), 0).map_err(failed)?;
         file.sync_data().map_err(failed)?;
-        fs.sync_dir(root).map_err(failed)?;
-        Ok((mark, existed))
+        self.fs.sync_dir(&self.root).map_err(failed)
     }
 
     /// Removes the mark, durably: everything is on disk.

@@ -4,7 +4,7 @@
 //! dispatch reach its end, flush what is derived, write the checkpoint, remove `abort`, release the lock. Both are one
 //! readable function.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -41,6 +41,8 @@ use super::worker::Worker;
 const MAX_TOPIC_LEN: usize = 255;
 /// Longest properties text, bytes: its length is an i16.
 const MAX_PROPERTIES_LEN: usize = i16::MAX as usize;
+/// How long the deletion of a topic waits for its last messages to reach their queues.
+const DISPATCH_WAIT: Duration = Duration::from_secs(3);
 /// How long a store that is dropped without [`MessageStore::shutdown`] tries to stop in order.
 const DROP_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -106,6 +108,8 @@ pub struct StoreStats {
     pub flushed_offset: i64,
     /// Bytes that consume queues and index are behind what consumers may see.
     pub dispatch_behind_bytes: i64,
+    /// Records, and pieces of the log that were none, that could not be dispatched since the start.
+    pub dispatch_skipped: u64,
     /// Used share of the commit log's disk, 0 to 1.
     pub commit_log_disk_ratio: f64,
     /// Total bytes of that disk.
@@ -133,7 +137,7 @@ impl MessageStore {
     /// [`StoreError`]; what was started is stopped.
     pub fn open(config: StoreConfig, fs: Arc<dyn Fs>, clock: Clock) -> Result<Arc<Self>, StoreError> {
         let root = config.root.clone();
-        fs.create_dir_all(&root).map_err(|error| StoreError::Io("create", root.clone(), error))?;
+        create_dir(&*fs, &root)?;
         let lock = StoreLock::take(&root, &*fs)?;
         let (abort, unclean) = AbortMark::create(&root, &fs)?;
         log::info!("store opens: root={} last_stop={}", root.display(), if unclean { "abrupt" } else { "clean" });
@@ -170,7 +174,9 @@ impl MessageStore {
             .map_err(|error| StoreError::Io("start a thread of", config.root.clone(), error))?;
         let dispatch = Arc::new(dispatch);
         let positions = Positions { confirm_offset: last_record, flushed_offset: Some(end), ..positions };
-        checkpoint.write(positions, false)?;
+        if let Err(error) = checkpoint.write(positions, false) {
+            log::warn!("checkpoint not written yet: {error}");
+        }
         let derived = DerivedFlusher::new(
             derived_flush::Parts {
                 log: Arc::clone(&log),
@@ -181,6 +187,7 @@ impl MessageStore {
                 checkpoint,
             },
             positions,
+            (last_record, last_store_timestamp),
             Duration::from_millis(config.flush_consume_queue_interval_ms.max(1)),
         );
         let parts = cleaning::Parts {
@@ -446,6 +453,10 @@ impl MessageStore {
 
     /// Removes the queues of a topic (its records stay in the log until they expire). Slow.
     pub fn delete_topic(&self, topic: &str) {
+        let (end, begin) = (self.log.max_offset(), Instant::now());
+        while self.dispatch.dispatched_offset() < end && begin.elapsed() < DISPATCH_WAIT {
+            std::thread::sleep(Duration::from_millis(1)); // or what is still on its way would make the queues again
+        }
         if let Err(error) = self.queues.delete_topic(topic) {
             log::error!("queues not deleted: topic={topic} {error}");
         }
@@ -467,6 +478,7 @@ impl MessageStore {
             max_physical_offset: self.log.max_offset(),
             flushed_offset: self.log.flushed_offset(),
             dispatch_behind_bytes: self.dispatch.behind_bytes(),
+            dispatch_skipped: self.dispatch.skipped(),
             commit_log_disk_ratio: if space.total == 0 { 0.0 } else { used / space.total as f64 },
             disk_total: space.total,
             disk_free: space.free,
@@ -490,12 +502,17 @@ impl Loaded {
     /// Reads everything. Nothing but a file without bytes is changed.
     fn load(config: &StoreConfig, fs: &Arc<dyn Fs>, clean: bool) -> Result<Self, StoreError> {
         let dir = config.commit_log_path.clone().unwrap_or_else(|| config.root.join("commitlog"));
-        fs.create_dir_all(&dir).map_err(|error| StoreError::Io("create", dir.clone(), error))?;
+        create_dir(&**fs, &dir)?;
         let (checkpoint, positions) = Checkpoint::load(&config.root, Arc::clone(fs))?;
         let segments = open_segments(&**fs, &dir, config.commit_log_file_size)?;
         let queues = Arc::new(ConsumeQueueTable::load(config, Arc::clone(fs))?);
         let safe_timestamp = (!clean).then_some(positions.index_timestamp);
         let index = if config.index_enable { Some(Arc::new(Index::load(config, Arc::clone(fs), safe_timestamp)?)) } else { None };
+        if let Some(index) = index.as_ref().filter(|_| !clean && positions.logics_offset > 0)
+            && let Err(error) = index.truncate_behind(positions.logics_offset)
+        {
+            log::warn!("index not cut at what was flushed, keys may be missing in it: {error}");
+        }
         let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&queues), index.clone(), config.delay_levels_ms.clone()));
         Ok(Self { dir, checkpoint, positions, queues, index, dispatcher, segments })
     }
@@ -516,8 +533,20 @@ impl Loaded {
     }
 }
 
+/// Creates a folder that is not there and what is missing above it, durably.
+fn create_dir(fs: &dyn Fs, path: &Path) -> Result<(), StoreError> {
+    let failed = |error| StoreError::Io("create", path.to_owned(), error);
+    let missing: Vec<&Path> = path.ancestors().take_while(|path| !path.as_os_str().is_empty() && !fs.exists(path)).collect();
+    fs.create_dir_all(path).map_err(failed)?;
+    for created in missing {
+        let parent = created.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        fs.sync_dir(parent).map_err(failed)?;
+    }
+    Ok(())
+}
+
 /// So that the next start writes again what may have been lost; best effort.
-fn mark_failed_sync(fs: &dyn Fs, mark: &std::path::Path, why: &str) {
+fn mark_failed_sync(fs: &dyn Fs, mark: &Path, why: &str) {
     let marked = fs.open(mark, true).and_then(|file| {
         file.write_all_at(why.as_bytes(), 0)?;
         file.sync_data()

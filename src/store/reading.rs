@@ -190,6 +190,7 @@ pub(super) fn in_memory_bytes(ratio: u8) -> i64 {
 }
 
 /// [`super::MessageStore::get`]. `in_memory` is [`in_memory_bytes`].
+#[allow(clippy::too_many_arguments, reason = "those of the method, and where it reads")]
 pub(super) fn get<L: LogView>(
     log: &L, queues: &ConsumeQueueTable, in_memory: i64, topic: &str, queue_id: i32, offset: i64, limits: &GetLimits,
     filter: &dyn MessageFilter,
@@ -291,6 +292,11 @@ impl<'a, L: LogView> Pull<'a, L> {
     fn take(&mut self, unit: &CqUnit) -> bool {
         if !unit.is_present() {
             self.result.next_begin_offset += 1;
+            return true;
+        }
+        if unit.end() > self.log_max {
+            self.result.next_begin_offset += 1;
+            self.missed(GetStatus::MessageWasRemoving); // what was dispatched was in the log: this unit is damaged
             return true;
         }
         if unit.end() > self.visible {
@@ -411,7 +417,7 @@ fn visible_unit<L: LogView>(log: &L, queue: &ConsumeQueue, offset: i64) -> Optio
         log::warn!("consume queue not read: topic={} queueId={} queueOffset={offset} {error}", queue.topic(), queue.queue_id());
         None
     })
-    .filter(|unit| !unit.is_present() || unit.end() <= log.visible_offset())
+    .filter(|unit| !unit.is_present() || unit.end() <= log.visible_offset() || unit.end() > log.max_offset()) // the last: damaged
 }
 
 /// [`super::MessageStore::likely_cold`].
@@ -521,6 +527,7 @@ pub(super) fn first_message_in_memory<L: LogView>(log: &L, queues: &ConsumeQueue
 
 /// [`super::MessageStore::query`]: newest first, at most `max` and `max_query_messages` (`maxMsgsNumBatch`). Records that only share the key's hash are
 /// left out, as are those that are no longer in the log.
+#[allow(clippy::too_many_arguments, reason = "those of the method, and where it reads")]
 pub(super) fn query<L: LogView>(
     log: &L, index: Option<&Index>, max_query_messages: usize, topic: &str, key: &str, max: usize, begin_ms: i64, end_ms: i64,
 ) -> QueryResult {
@@ -529,13 +536,16 @@ pub(super) fn query<L: LogView>(
     let mut result = QueryResult { index_last_update_timestamp, index_last_update_physical_offset, ..QueryResult::default() };
     let max = max.min(max_query_messages);
     let mut candidates = 0;
+    let mut taken = Vec::new();
     if max > 0 {
         index.query_with(topic, key, begin_ms, end_ms, &mut |physical_offset| {
             candidates += 1;
-            if let Some(bytes) = record_at(log, physical_offset)
+            if !taken.contains(&physical_offset)
+                && let Some(bytes) = record_at(log, physical_offset)
                 && has_key(&bytes, topic, key)
             {
                 result.records.push(bytes);
+                taken.push(physical_offset); // indexed twice, perhaps
             }
             result.records.len() < max && candidates < QUERY_CANDIDATES
         });
@@ -553,3 +563,6 @@ fn has_key(bytes: &[u8], topic: &str, key: &str) -> bool {
             || of(properties::KEYS).is_some_and(|keys| keys.split(' ').any(|word| word == key))
             || key.strip_prefix(TAGS_PREFIX).is_some_and(|tags| of(properties::TAGS) == Some(tags)))
 }
+
+#[cfg(test)]
+mod tests;

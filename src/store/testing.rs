@@ -16,7 +16,7 @@ use super::reading::LogView;
 /// The machine's file system, which can be made to run full and to fail its syncs.
 #[derive(Debug, Default)]
 pub(super) struct TestFs {
-    real: RealFs,
+    pub(super) real: RealFs,
     pub(super) trouble: Arc<Trouble>,
 }
 
@@ -53,7 +53,7 @@ impl Trouble {
 
 impl Fs for TestFs {
     fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn FsFile>> {
-        if create {
+        if create && !path.exists() {
             self.trouble.check_space()?;
         }
         let file = self.real.open(path, create)?;
@@ -62,7 +62,9 @@ impl Fs for TestFs {
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.trouble.check_space()?;
+        if !path.exists() {
+            self.trouble.check_space()?;
+        }
         self.real.create_dir_all(path)
     }
 
@@ -156,11 +158,13 @@ pub(super) struct VecLog {
     pub(super) bytes: Mutex<Vec<u8>>,
     pub(super) min: AtomicI64,
     pub(super) visible: AtomicI64,
+    /// Start of a file that cannot be read; -1 for none.
+    pub(super) unreadable: AtomicI64,
 }
 
 impl VecLog {
     pub(super) fn new(file_size: i64) -> Self {
-        Self { file_size, bytes: Mutex::default(), min: AtomicI64::new(0), visible: AtomicI64::new(0) }
+        Self { file_size, bytes: Mutex::default(), min: AtomicI64::new(0), visible: AtomicI64::new(0), unreadable: AtomicI64::new(-1) }
     }
 
     /// Appends a record, visible at once; returns its physical offset and size.
@@ -220,13 +224,16 @@ impl LogView for VecLog {
     }
 
     fn slice_to_end(&self, offset: i64) -> Option<Bytes> {
+        if self.unreadable.load(Ordering::Acquire) == offset - offset % self.file_size {
+            return None;
+        }
         let bytes = self.bytes.lock();
         let end = (bytes.len() as i64).min(self.next_file_start(offset));
         (offset >= self.min_offset() && offset < end).then(|| Bytes::copy_from_slice(&bytes[offset as usize..end as usize]))
     }
 
     fn next_file_start(&self, offset: i64) -> i64 {
-        offset - offset % self.file_size + self.file_size
+        (offset - offset % self.file_size).saturating_add(self.file_size)
     }
 
     fn store_time(&self, offset: i64, size: i32) -> i64 {

@@ -70,6 +70,12 @@ fn put(store: &MessageStore, topic: &str, queue_id: i32, body: &[u8]) -> Appende
     store.put(&draft(topic, queue_id, "TAGS\u{1}t\u{2}KEYS\u{1}k\u{2}", body)).unwrap()
 }
 
+fn put_all(store: &MessageStore, bodies: &[Vec<u8>]) {
+    for body in bodies {
+        put(store, "T", 0, body);
+    }
+}
+
 /// All bodies of a queue from its min offset on; checks that offsets are dense.
 fn bodies(store: &MessageStore, topic: &str, queue_id: i32) -> Vec<Vec<u8>> {
     let (min, max) = store.queue_bounds(topic, queue_id);
@@ -238,6 +244,39 @@ fn concurrent_appenders_give_dense_queue_offsets() {
         assert_eq!((bodies(&store, "T", 0).len(), bodies(&store, "T", 1).len()), (800, 400));
         let stats = store.stats();
         assert_eq!((stats.put_messages, stats.put_failed), (1200, 0));
+    }
+}
+
+#[test]
+fn preparation_and_fast_writers_do_not_disturb_each_other() {
+    for mode in BOTH {
+        let folder = tempfile::tempdir().unwrap();
+        let larger = StoreConfig { commit_log_file_size: 5 << 20, ..config(folder.path(), mode) };
+        let store = open_with(larger.clone(), RealFs::shared()).unwrap();
+        let write = |queue_id: i32| {
+            let store = Arc::clone(&store);
+            move || {
+                let (mut batch, mut outcomes) = (AppendBatch::default(), Vec::new());
+                for number in 0..1_200 {
+                    let len = if number % 40 == 0 { 300_000 } else { 1 + number * 7 % 5_000 };
+                    store.stage(&mut batch, &draft("T", queue_id, "", &body(number, len))).unwrap();
+                    if number % 3 == 2 {
+                        store.append(&mut batch, &mut outcomes);
+                    }
+                }
+                assert!(outcomes.iter().all(Result::is_ok));
+            }
+        };
+        let threads: Vec<Thread> = (0..2).map(|queue_id| Thread::spawn("", "write", write(queue_id)).unwrap()).collect();
+        threads.into_iter().for_each(Thread::join);
+        settled(&store);
+        let whole = |store: &MessageStore| (0..2).all(|queue_id| bodies(store, "T", queue_id).len() == 1_200);
+        assert!(whole(&store));
+        assert!(store.stats().max_physical_offset > 4 * (5 << 20));
+        assert!(store.shutdown(DEADLINE).clean);
+        drop(store);
+        std::fs::write(folder.path().join("abort"), "").unwrap();
+        assert!(whole(&open_with(larger, RealFs::shared()).unwrap()));
     }
 }
 
@@ -511,9 +550,13 @@ fn a_full_disk_refuses_with_numbers_and_heals() {
         trouble.cannot_allocate.store(true, Ordering::Relaxed); // so that the append meets the full disk itself
         let store = open_with(config(folder.path(), mode), fs).unwrap();
         let expected: Vec<_> = (0..5).map(|number| body(number, 500)).collect();
-        expected.iter().for_each(|body| drop(put(&store, "T", 0, body)));
+        put_all(&store, &expected);
         trouble.full.store(true, Ordering::Relaxed);
-        let PutError::Unavailable(why) = store.put(&draft("T", 0, "", &body(9, 500))).unwrap_err() else { panic!("not refused") };
+        let (mut batch, mut outcomes) = (AppendBatch::default(), Vec::new());
+        (0..4).for_each(|_| store.stage(&mut batch, &draft("T", 0, "", b"again")).unwrap()); // two of them reach the file
+        store.append(&mut batch, &mut outcomes);
+        let PutError::Unavailable(why) = outcomes[3].clone().unwrap_err() else { panic!("not refused") };
+        assert!(outcomes.iter().all(|outcome| outcome == &outcomes[3]));
         for part in ["commitlog/00000000000000000000", "bytes free", "diskFreeReserveBytes=0"] {
             assert!(why.contains(part), "{why}");
         }
@@ -526,13 +569,31 @@ fn a_full_disk_refuses_with_numbers_and_heals() {
         trouble.full.store(false, Ordering::Relaxed);
         until("healed", || store.refusal().is_none());
         assert!(freed.elapsed() < Duration::from_secs(2));
-        assert_eq!(put(&store, "T", 0, b"again").queue_offset, 5, "no gap");
+        assert_eq!(store.put(&draft("T", 0, "", b"again")).unwrap().queue_offset, 5, "no gap");
         settled(&store);
         let crashed = copy(folder.path());
         let again = open(crashed.path(), mode);
         assert_eq!(bodies(&again, "T", 0).len(), 6, "nothing of the refused ones has come back");
         assert!(store.shutdown(DEADLINE).clean);
     }
+}
+
+#[test]
+fn a_killed_store_starts_on_a_full_disk_and_serves() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), FlushDiskType::Sync);
+    let expected: Vec<_> = (0..200).map(|number| body(number, 500)).collect();
+    put_all(&store, &expected);
+    let crashed = copy(folder.path());
+    let fs = Arc::new(TestFs::default());
+    let trouble = Arc::clone(&fs.trouble);
+    trouble.full.store(true, Ordering::Relaxed);
+    let again = open_with(config(crashed.path(), FlushDiskType::Sync), fs).unwrap();
+    assert_eq!(bodies(&again, "T", 0), expected);
+    until("refused", || again.put(&draft("T", 0, "", b"x")).is_err());
+    trouble.full.store(false, Ordering::Relaxed);
+    until("accepted", || again.put(&draft("T", 0, "", b"x")).is_ok());
+    assert!(again.shutdown(DEADLINE).clean);
 }
 
 #[test]
@@ -562,7 +623,9 @@ fn a_failed_sync_is_final_and_told_to_all_who_wait() {
     settled(&store);
     let wakes = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&wakes);
-    let watch = store.watch_flush(move || drop(counter.fetch_add(1, Ordering::SeqCst)));
+    let watch = store.watch_flush(move || {
+        counter.fetch_add(1, Ordering::SeqCst);
+    });
     trouble.sync_fails.store(true, Ordering::Relaxed);
     let lost = put(&store, "T", 0, b"not durable");
     watch.wait_for(lost.end());
@@ -580,6 +643,7 @@ fn a_failed_sync_is_final_and_told_to_all_who_wait() {
     assert_eq!(bodies(&store, "T", 0), [b"before".to_vec()], "what is not durable is not shown; reads go on");
     store.when_durable(lost.end(), Box::new(|durability| assert!(matches!(durability, Durability::Failed(_)))));
     assert!(!store.shutdown(DEADLINE).clean);
+    assert_eq!(store.queue_bounds("T", 0), (0, 1), "nor does dispatch go on at the end");
     assert!(folder.path().join("abort").exists() && folder.path().join("sync_failed").exists());
     drop(store);
     let again = open(folder.path(), FlushDiskType::Sync);
@@ -593,7 +657,9 @@ fn those_who_wait_are_woken_once_when_their_offset_is_durable() {
     let store = open(folder.path(), FlushDiskType::Sync);
     let wakes = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&wakes);
-    let watch = store.watch_flush(move || drop(counter.fetch_add(1, Ordering::SeqCst)));
+    let watch = store.watch_flush(move || {
+        counter.fetch_add(1, Ordering::SeqCst);
+    });
     for round in 1..=200 {
         let appended = put(&store, "T", 0, &body(round, 100));
         watch.wait_for(appended.end() + 1_000_000);
@@ -604,7 +670,9 @@ fn those_who_wait_are_woken_once_when_their_offset_is_durable() {
         let teller = Arc::clone(&told);
         store.when_durable(
             appended.end(),
-            Box::new(move |durability| drop(teller.fetch_add(usize::from(durability == Durability::Durable), Ordering::SeqCst))),
+            Box::new(move |durability| {
+                teller.fetch_add(usize::from(durability == Durability::Durable), Ordering::SeqCst);
+            }),
         );
         assert_eq!(told.load(Ordering::SeqCst), 1, "at once");
     }
@@ -612,7 +680,12 @@ fn those_who_wait_are_woken_once_when_their_offset_is_durable() {
     let ends: Vec<i64> = (0..50).map(|number| put(&store, "T", 0, &body(number, 100)).end()).collect();
     for end in ends.into_iter().rev() {
         let teller = Arc::clone(&told);
-        store.when_durable(end, Box::new(move |_| drop(teller.fetch_add(1, Ordering::SeqCst))));
+        store.when_durable(
+            end,
+            Box::new(move |_| {
+                teller.fetch_add(1, Ordering::SeqCst);
+            }),
+        );
     }
     until("all told", || told.load(Ordering::SeqCst) == 50);
 }
@@ -730,5 +803,99 @@ fn an_empty_store_with_one_message_is_small_and_starts_at_once() {
         assert_eq!(std::fs::metadata(log_file(folder.path(), 0)).unwrap().len(), 1 << 30);
         let store = open_with(defaults, RealFs::shared()).unwrap();
         assert_eq!(bodies(&store, "T", 0).len(), 1);
+    }
+}
+
+#[test]
+fn a_deleted_topic_begins_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), FlushDiskType::Async);
+    for number in 0..50 {
+        put(&store, "T", 1, &body(number, 100));
+        put(&store, "U", 0, &body(number, 100));
+    }
+    assert_eq!(store.topics(), [("T".to_owned(), vec![1]), ("U".to_owned(), vec![0])]);
+    store.delete_topic("T");
+    assert!(!store.has_queue("T", 1) && store.has_queue("U", 0));
+    assert_eq!(put(&store, "T", 1, b"new").queue_offset, 0);
+    settled(&store);
+    assert_eq!(bodies(&store, "T", 1), [b"new".to_vec()]);
+    assert_eq!(bodies(&store, "U", 0).len(), 50);
+}
+
+const CRASH_DIR: &str = "PETREL_TEST_CRASH_DIR";
+const CRASH_QUEUES: i32 = 3;
+
+/// The child of the next test: appends until it is killed, and says what is durable.
+#[test]
+#[ignore = "runs as a child of another test"]
+fn crash_child() {
+    let Ok(root) = std::env::var(CRASH_DIR) else { return };
+    let store = open(Path::new(&root), FlushDiskType::Sync);
+    let append = |queue_id: i32| {
+        let store = Arc::clone(&store);
+        move || {
+            let (mut batch, mut outcomes) = (AppendBatch::default(), Vec::new());
+            for number in store.queue_bounds("T", queue_id).1 as usize.. {
+                store.stage(&mut batch, &draft("T", queue_id, "", &body(number, 50 + number % 3000))).unwrap();
+                outcomes.clear();
+                store.append(&mut batch, &mut outcomes);
+                let appended = *outcomes[0].as_ref().unwrap();
+                assert_eq!(appended.queue_offset, number as i64);
+                let done = move |durability| {
+                    assert_eq!(durability, Durability::Durable);
+                    println!("ack {queue_id} {number}");
+                };
+                store.when_durable(appended.end(), Box::new(done));
+            }
+        }
+    };
+    let threads: Vec<Thread> = (0..CRASH_QUEUES).map(|queue_id| Thread::spawn("", "append", append(queue_id)).unwrap()).collect();
+    threads.into_iter().for_each(Thread::join);
+}
+
+#[test]
+fn a_killed_process_loses_nothing_that_was_acknowledged() {
+    use std::io::BufRead;
+    let folder = tempfile::tempdir().unwrap();
+    let mut acknowledged = vec![0; CRASH_QUEUES as usize];
+    for round in 0..6 {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "store::tests::crash_child", "--ignored", "--nocapture", "--test-threads=1"])
+            .env(CRASH_DIR, folder.path())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+        let wanted = 100 + 211 * round;
+        let mut note = |line: String| {
+            let mut words = line.rsplit("ack ").next().unwrap_or_default().split(' ').map_while(|word| word.parse::<usize>().ok());
+            let (Some(queue), Some(number)) = (words.next(), words.next()) else { return 0 };
+            acknowledged[queue] = acknowledged[queue].max(number + 1);
+            1
+        };
+        let mut seen = 0;
+        while seen < wanted {
+            seen += note(lines.next().expect("the child lives").unwrap());
+        }
+        child.kill().unwrap();
+        let rest: usize = lines.map_while(Result::ok).map(note).sum();
+        child.wait().unwrap();
+        assert!(folder.path().join("abort").exists(), "killed after {} acknowledgements", seen + rest);
+        let store = open(folder.path(), FlushDiskType::Sync);
+        settled(&store);
+        for (queue, acknowledged) in acknowledged.iter().enumerate() {
+            let found = bodies(&store, "T", queue as i32);
+            assert!(found.len() >= *acknowledged, "round {round} queue {queue}: {} of {acknowledged}", found.len());
+            assert!(found.iter().enumerate().all(|(number, found)| *found == body(number, 50 + number % 3000)));
+        }
+        if round % 2 == 0 {
+            assert!(store.shutdown(DEADLINE).clean);
+        } else {
+            let copied = copy(folder.path()); // and once more from what a second kill would leave
+            drop(store);
+            let again = open(copied.path(), FlushDiskType::Sync);
+            (0..CRASH_QUEUES).for_each(|queue| assert!(bodies(&again, "T", queue).len() >= acknowledged[queue as usize]));
+        }
     }
 }

@@ -106,7 +106,10 @@ fn batches() {
     broker.send(&send).expect(0);
     let messages = broker.consume("T", 2, 6);
     assert_eq!(bodies(&messages), ["one", "two", "", "one", "two", ""]);
-    assert_eq!(messages.iter().map(|message| message.physical_offset).take(3).collect::<Vec<_>>(), ids.iter().map(|id| id.1).collect::<Vec<_>>());
+    assert_eq!(
+        messages.iter().map(|message| message.physical_offset).take(3).collect::<Vec<_>>(),
+        ids.iter().map(|id| id.1).collect::<Vec<_>>()
+    );
     assert_eq!(messages[0].message.properties["UNIQ_KEY"], "U1");
     assert_eq!(messages[1].message.properties["UNIQ_KEY"].len(), 32);
     assert_eq!((messages[2].message.properties["K"].as_str(), messages[2].message.flag), ("v", 5));
@@ -161,8 +164,10 @@ fn bad_sends_get_their_code_and_the_numbers() {
 fn the_properties_limit_counts_what_is_stored() {
     let broker = TestBroker::start();
     broker.send(&Send::new("T", "x").property("UNIQ_KEY", "U")).expect(0);
-    let additions: usize =
-        [("MSG_REGION", "DefaultRegion"), ("TRACE_ON", "true"), ("CLUSTER", "DefaultCluster")].iter().map(|(k, v)| k.len() + v.len() + 2).sum();
+    let additions: usize = [("MSG_REGION", "DefaultRegion"), ("TRACE_ON", "true"), ("CLUSTER", "DefaultCluster")]
+        .iter()
+        .map(|(k, v)| k.len() + v.len() + 2)
+        .sum();
     let room = 32_767 - additions - "UNIQ_KEY\u{1}U\u{2}K\u{1}\u{2}".len();
     broker.send(&Send::new("T", "fits").property("UNIQ_KEY", "U").property("K", "v".repeat(room))).expect(0);
     let too_long = Send::new("T", "x").property("UNIQ_KEY", "U").property("K", "v".repeat(room + 1));
@@ -383,7 +388,8 @@ fn offsets_of_queues_and_groups() {
     assert_eq!(broker.call(31, &queue, Body::Empty).expect(0).number("offset"), 0);
     assert!(broker.call(32, &queue, Body::Empty).expect(0).number("timestamp") > 1_700_000_000_000);
     assert_eq!(broker.call(32, &[("topic", "T"), ("queueId", "3")], Body::Empty).expect(0).number("timestamp"), -1);
-    let search = |time: &str| broker.call(29, &[("topic", "T"), ("queueId", "0"), ("timestamp", time)], Body::Empty).expect(0).number("offset");
+    let search =
+        |time: &str| broker.call(29, &[("topic", "T"), ("queueId", "0"), ("timestamp", time)], Body::Empty).expect(0).number("offset");
     assert_eq!((search("0"), search("99999999999999")), (0, 3));
     let of_group = |group: &str, more: &[(&str, &str)]| {
         let mut fields = vec![("consumerGroup", group), ("topic", "T"), ("queueId", "0")];
@@ -445,4 +451,83 @@ fn a_second_broker_on_the_same_folder_is_refused() {
     };
     assert!(error.to_string().contains("in use"), "{error}");
     broker.send(&Send::new("T", "x")).expect(0);
+}
+
+#[test]
+fn what_was_answered_before_a_stop_is_there_after_it() {
+    for mode in [FlushDiskType::Sync, FlushDiskType::Async] {
+        let mut broker = TestBroker::with(|config| config.store.flush_disk_type = mode);
+        broker.send(&Send::new("T", "start")).expect(0);
+        let (sender, outcomes) = crossbeam::channel::unbounded();
+        for n in 0..2_000 {
+            let sender = sender.clone();
+            let done = Box::new(move |result: Result<_, _>| {
+                let stored = result.is_ok_and(|command| Answer { command }.code() == 0);
+                sender.send((n, stored)).unwrap();
+            });
+            let send = Send::new("T", n.to_string());
+            broker.client.invoke_async(&broker.address(), send.code, &send.header(), send.body.clone().into(), PATIENCE, done);
+            if n == 1_000 {
+                outcomes.recv_timeout(PATIENCE).unwrap(); // it is under way
+            }
+        }
+        broker.restart();
+        let mut stored: Vec<String> =
+            (1..2_000).map(|_| outcomes.recv_timeout(PATIENCE).unwrap()).filter(|o| o.1).map(|o| o.0.to_string()).collect();
+        stored.push("start".to_owned());
+        let end = broker.max_offset("T", 0);
+        let there = bodies(&broker.consume("T", 0, usize::try_from(end).unwrap()));
+        for body in stored {
+            assert!(there.contains(&body), "{body} was answered and is gone ({mode:?})");
+        }
+    }
+}
+
+#[test]
+fn ipv6_clients_and_names() {
+    let Ok(_) = std::net::TcpListener::bind("[::1]:0") else { return }; // no IPv6 here
+    let broker = TestBroker::with(|config| config.bind_address = "::1".parse().unwrap());
+    let answer = broker.send(&Send::new("T", "x")).expect(0);
+    assert_eq!(answer.field("msgId").len(), 56);
+    let message = broker.consume("T", 0, 1).remove(0);
+    assert!(message.store_host.is_ipv6() && message.born_host.is_ipv6());
+    assert_eq!(message.offset_message_id(), answer.field("msgId"));
+}
+
+#[test]
+fn a_consume_queue_is_shown() {
+    let broker = TestBroker::start();
+    let sent = broker.send(&Send::new("T", "x").property("TAGS", "TagA")).expect(0);
+    broker.send(&Send::new("T", "y")).expect(0);
+    broker.await_max_offset("T", 0, 2);
+    let show = |queue: &str, index: &str| {
+        broker.call(321, &[("topic", "T"), ("queueId", queue), ("index", index), ("count", "10"), ("consumerGroup", "G")], Body::Empty)
+    };
+    let answer = show("0", "0").expect(0);
+    let body: serde_json::Value = serde_json::from_slice(answer.command.view().body).unwrap();
+    assert_eq!((&body["minQueueIndex"], &body["maxQueueIndex"]), (&0.into(), &2.into()));
+    let units = body["queueData"].as_array().unwrap();
+    assert_eq!(units.len(), 2);
+    assert_eq!(units[0]["tagsCode"], 2_598_919);
+    assert_eq!(units[0]["physicOffset"], message_id::parse(&sent.field("msgId")).unwrap().1);
+    show("0", "2").refused(0, &["index 2", "0 to 2"]);
+    show("9", "0").refused(1, &["9@T is not exist!"]);
+}
+
+#[test]
+fn a_port_that_is_taken_is_named_and_leaves_the_folder_alone() {
+    let broker = TestBroker::start();
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("data");
+    for (port, named) in [(0, "listenPort"), (2, "VIP")] {
+        let port = broker.broker.as_ref().unwrap().address().port() + port;
+        let mut config = petrel::config::broker::BrokerConfig::new(&root);
+        config.bind_address = "127.0.0.1".parse().unwrap();
+        config.listen_port = port;
+        let Err(error) = petrel::broker::broker::Broker::start(config, petrel::runtime::clock::Clock::System) else {
+            panic!("two listeners on one port");
+        };
+        assert!(error.to_string().contains(named) && error.to_string().contains("127.0.0.1"), "{error}");
+        assert!(!root.exists());
+    }
 }

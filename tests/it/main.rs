@@ -2,4 +2,8 @@
 
 mod admin;
 mod broker;
+mod client;
+mod clients;
+mod slow_disk;
 mod support;
+mod tools;

@@ -1,5 +1,6 @@
 //! A broker in a temporary folder, and what clients do, in a few words.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use petrel::broker::broker::Broker;
@@ -13,6 +14,7 @@ use petrel::remoting::command::{Body, OwnedCommand};
 use petrel::remoting::ext::CustomHeader;
 use petrel::remoting::header::pull::{PullMessageRequest, PullMessageResponse};
 use petrel::runtime::clock::Clock;
+use petrel::store::fs::{Fs, RealFs};
 
 /// Longest time anything in these tests may take.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -117,7 +119,7 @@ impl<'a> Send<'a> {
         self
     }
 
-    fn header(&self) -> Vec<(String, String)> {
+    pub fn header(&self) -> Vec<(String, String)> {
         let mut text = String::new();
         for (name, value) in &self.properties {
             properties::push(&mut text, name, value);
@@ -184,6 +186,10 @@ impl TestBroker {
     }
 
     pub fn with(adjust: impl FnOnce(&mut BrokerConfig)) -> Self {
+        Self::on(RealFs::shared(), adjust)
+    }
+
+    pub fn on(fs: Arc<dyn Fs>, adjust: impl FnOnce(&mut BrokerConfig)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut config = BrokerConfig::new(dir.path());
         config.bind_address = "127.0.0.1".parse().unwrap();
@@ -192,7 +198,7 @@ impl TestBroker {
         config.store.index_slots = 5_000;
         config.store.index_entries = 20_000;
         adjust(&mut config);
-        let broker = Broker::start(config.clone(), Clock::System).unwrap();
+        let broker = Broker::start_on(config.clone(), Clock::System, fs).unwrap();
         let client = RemotingClient::start(RemotingClientConfig::default()).unwrap();
         Self { broker: Some(broker), client, config, _dir: dir }
     }
@@ -306,4 +312,58 @@ pub fn batch_body(entries: &[(&[u8], &str)]) -> Vec<u8> {
         out.extend_from_slice(properties.as_bytes());
     }
     out
+}
+
+/// A name server and a broker registered with it.
+pub struct Cluster {
+    broker: Option<Broker>,
+    config: BrokerConfig,
+    namesrv: petrel::namesrv::server::Namesrv,
+    _dir: tempfile::TempDir,
+}
+
+impl Cluster {
+    pub fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut namesrv_config = petrel::config::namesrv::NamesrvConfig::new(dir.path());
+        namesrv_config.bind_address = "127.0.0.1".parse().unwrap();
+        namesrv_config.listen_port = 0;
+        let namesrv = petrel::namesrv::server::Namesrv::start(namesrv_config, Clock::System).unwrap();
+        let mut config = BrokerConfig::new(dir.path().join("store"));
+        config.bind_address = "127.0.0.1".parse().unwrap();
+        config.broker_ip1 = Some("127.0.0.1".to_owned());
+        config.listen_port = 0;
+        config.namesrv_addresses = vec![namesrv.address().to_string()];
+        config.store.commit_log_file_size = 32 << 20;
+        config.store.index_slots = 5_000;
+        config.store.index_entries = 20_000;
+        config.store.delay_levels_ms = vec![100, 150, 200, 250, 300, 350];
+        let broker = Some(Self::broker(&config));
+        Self { broker, config, namesrv, _dir: dir }
+    }
+
+    fn broker(config: &BrokerConfig) -> Broker {
+        let broker = Broker::start(config.clone(), Clock::System).unwrap();
+        assert_eq!(broker.register_now(), 1);
+        broker
+    }
+
+    /// Stops the broker in order and starts it again on the same folder, perhaps on another port.
+    pub fn restart_broker(&mut self) {
+        let unfinished = self.broker.take().unwrap().shutdown(PATIENCE);
+        assert_eq!(unfinished, Vec::<String>::new());
+        self.broker = Some(Self::broker(&self.config));
+    }
+
+    pub fn namesrv(&self) -> String {
+        self.namesrv.address().to_string()
+    }
+
+    pub fn broker_address(&self) -> String {
+        self.broker.as_ref().unwrap().address().to_string()
+    }
+
+    pub fn client(&self) -> petrel::client::Client {
+        petrel::client::Client::connect(&self.namesrv()).unwrap()
+    }
 }

@@ -32,6 +32,8 @@ const BATCH_MESSAGES: usize = 256;
 const BATCH_BYTES: usize = 1 << 20;
 /// Pause after the store refused a message, ms.
 const RETRY_MS: i64 = 1_000;
+/// Longest sleep while something waits, ms: a clock that is set forward is noticed after that.
+const LONGEST_SLEEP_MS: i64 = 60_000;
 /// Longest time deliveries stay unwritten, ms: what a kill may deliver twice.
 const PERSIST_MS: i64 = 1_000;
 
@@ -168,13 +170,16 @@ impl DelayLevels {
         match durable.recv_timeout(deadline) {
             Ok(Durability::Durable) => {}
             Ok(other) => log::warn!("delayed messages may be delivered again after the next start: {other:?}"),
-            Err(_) => log::warn!("delayed messages may be delivered again after the next start: flush took over {} ms", deadline.as_millis()),
+            Err(_) => {
+                log::warn!("delayed messages may be delivered again after the next start: flush took over {} ms", deadline.as_millis())
+            }
         }
     }
 
     fn run(&self, context: &BrokerContext) {
         let mut delivery = Delivery { context, batch: AppendBatch::default(), offsets: Vec::new(), outcomes: Vec::new() };
         let mut write_ms: Option<i64> = None;
+        let mut complaint = String::new(); // said once, not every second
         loop {
             let now_ms = context.clock.now_ms();
             let mut due_ms = i64::MAX;
@@ -184,7 +189,11 @@ impl DelayLevels {
                     Ok(Look::Due(at_ms)) => at_ms,
                     Ok(Look::Empty) => i64::MAX,
                     Err(error) => {
-                        log::warn!("delayed messages wait: level={} error={error}", index + 1);
+                        let text = error.to_string();
+                        if text != complaint {
+                            log::warn!("delayed messages wait: level={} error={text}", index + 1);
+                            complaint = text;
+                        }
                         now_ms + RETRY_MS
                     }
                 });
@@ -234,7 +243,7 @@ impl DelayLevels {
         if sleep.until_ms == i64::MAX {
             self.wake.wait(sleep);
         } else {
-            self.wake.wait_for(sleep, Duration::from_millis(wait_ms.unsigned_abs()));
+            self.wake.wait_for(sleep, Duration::from_millis(wait_ms.min(LONGEST_SLEEP_MS).unsigned_abs()));
         }
     }
 
@@ -252,7 +261,11 @@ impl DelayLevels {
         let mut head_ms = None;
         delivery.begin();
         while offset < max_offset && delivery.batch.len() < BATCH_MESSAGES && delivery.batch.size() < BATCH_BYTES {
-            let Some((deliver_ms, record)) = self.store.message_at(SCHEDULE_TOPIC, queue_id, offset) else { break };
+            let Some((deliver_ms, record)) = self.store.message_at(SCHEDULE_TOPIC, queue_id, offset) else {
+                log::warn!("delayed messages wait, their queue cannot be read: level={} offset={offset}", index + 1);
+                head_ms = Some(now_ms + RETRY_MS);
+                break;
+            };
             // A deliver time beyond the level's delay comes from a clock that was set back or a delay made shorter.
             if deliver_ms > now_ms && deliver_ms <= now_ms.saturating_add(self.delays_ms[index]) {
                 head_ms = Some(deliver_ms);

@@ -32,7 +32,7 @@ const INLINE_LIMIT: usize = 32;
 /// A pull that waits.
 pub struct HeldPull {
     /// The request.
-    pub(crate) pull: Pull<'static>,
+    pub(crate) pull: Box<Pull<'static>>,
     /// Its duty.
     pub(crate) responder: Responder,
 }

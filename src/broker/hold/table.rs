@@ -22,9 +22,12 @@ pub(crate) struct Waiter<T> {
     pub(crate) value: T,
 }
 
+/// The waiters of one topic by queue, each with its number.
+type Queues<T> = HashMap<i32, Vec<(u64, Waiter<T>)>>;
+
 /// The waiters of one broker.
 pub(crate) struct WaitTable<T> {
-    queues: HashMap<Arc<str>, HashMap<i32, Vec<(u64, Waiter<T>)>>, RandomState>,
+    queues: HashMap<Arc<str>, Queues<T>, RandomState>,
     deadlines: BTreeMap<(i64, u64), (Arc<str>, i32)>,
     next_id: u64,
     limit: usize,

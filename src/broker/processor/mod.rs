@@ -49,6 +49,22 @@ enum Serving {
     Plain(Handler),
 }
 
+/// What each file serves.
+const FAMILIES: &[&[(i32, Placement, Handler)]] = &[
+    admin_broker::REQUESTS,
+    admin_group::REQUESTS,
+    admin_offset::REQUESTS,
+    admin_topic::REQUESTS,
+    assignment::REQUESTS,
+    client::REQUESTS,
+    lock::REQUESTS,
+    offset::REQUESTS,
+    query::REQUESTS,
+    relay::REQUESTS,
+    reply::REQUESTS,
+    send_back::REQUESTS,
+];
+
 /// Codes below this number are found by index.
 const DENSE: usize = 1024;
 
@@ -68,24 +84,8 @@ impl RequestTable {
         for code in [request::PULL_MESSAGE, request::LITE_PULL_MESSAGE] {
             table.add(code, Placement::Inline, Serving::Pull);
         }
-        let families = [
-            admin_broker::REQUESTS,
-            admin_group::REQUESTS,
-            admin_offset::REQUESTS,
-            admin_topic::REQUESTS,
-            assignment::REQUESTS,
-            client::REQUESTS,
-            lock::REQUESTS,
-            offset::REQUESTS,
-            query::REQUESTS,
-            relay::REQUESTS,
-            reply::REQUESTS,
-            send_back::REQUESTS,
-        ];
-        for family in families {
-            for (code, placement, handler) in family {
-                table.add(*code, *placement, Serving::Plain(*handler));
-            }
+        for (code, placement, handler) in FAMILIES.iter().copied().flatten() {
+            table.add(*code, *placement, Serving::Plain(*handler));
         }
         table
     }

@@ -20,6 +20,9 @@ use crate::remoting::command::Body;
 use crate::remoting::ext::{CustomHeader, HeaderWriter};
 use crate::store::message_store::{Durability, FlushWatch, MessageStore};
 
+/// Memory kept for writing ids; those of a large batch take megabytes.
+const SCRATCH_BYTES: usize = 16 << 10;
+
 /// A unique key, which is rarely longer.
 pub(crate) type KeyBytes = SmallVec<[u8; 40]>;
 
@@ -55,6 +58,7 @@ impl SendAnswer {
             trace_on: context.config.trace_on,
         };
         responder.reply(code, remark, &header, Body::Empty);
+        scratch.shrink_to(SCRATCH_BYTES);
     }
 
     /// Answers by what became of the record's way to the disk.
@@ -64,7 +68,8 @@ impl SendAnswer {
             Durability::Failed(why) => responder.error(response::SYSTEM_ERROR, why),
             Durability::TimedOut => {
                 let limit_ms = context.config.store.sync_flush_timeout_ms;
-                let remark = format!("flush disk timeout: the message is stored but was not on disk within syncFlushTimeout of {limit_ms} ms");
+                let remark =
+                    format!("flush disk timeout: the message is stored but was not on disk within syncFlushTimeout of {limit_ms} ms");
                 self.reply(context, responder, response::FLUSH_DISK_TIMEOUT, Some(&remark), scratch);
             }
         }

@@ -269,7 +269,7 @@ impl Pull<'_> {
         let wish_ms = self.header.suspend_timeout_millis.clamp(0, MAX_SUSPEND_MS);
         let wait_ms = if config.long_polling_enable { wish_ms } else { wish_ms.min(config.short_polling_ms.min(120_000) as i64) };
         let deadline_ms = context.clock.now_ms() + wait_ms;
-        let pull = self.into_owned();
+        let pull = Box::new(self.into_owned());
         let (topic, queue_id, offset) = (pull.header.topic.to_string(), pull.header.queue_id, pull.header.queue_offset);
         let waiter = Waiter { offset, codes, deadline_ms, value: HeldPull { pull, responder } };
         let max_offset = || context.store.queue_bounds(&topic, queue_id).1;
@@ -285,6 +285,7 @@ impl Pull<'_> {
                 let request = &self.header;
                 let (messages, bytes) = (found.messages as u64, found.bytes as u64);
                 context.stats.got(&request.topic, request.queue_id, &request.consumer_group, messages, bytes);
+                context.offsets.note_pull(&request.topic, &request.consumer_group, request.queue_id, header.next_begin_offset);
                 client_view::body(found.slices, self.language)
             }
             _ => Body::Empty,

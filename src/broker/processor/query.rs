@@ -77,7 +77,8 @@ fn query_consume_queue(context: &Arc<BrokerContext>, request: &Command<'_>, resp
     body.insert("maxQueueIndex".to_owned(), json!(max_offset));
     body.insert("minQueueIndex".to_owned(), json!(min_offset));
     if !(min_offset..max_offset).contains(&header.index) {
-        let remark = format!("index {} is not in the queue: its offsets are {min_offset} to {max_offset}, the last one not included", header.index);
+        let remark =
+            format!("index {} is not in the queue: its offsets are {min_offset} to {max_offset}, the last one not included", header.index);
         return responder.reply(response::SUCCESS, Some(&remark), &(), Body::Empty);
     }
     let end = max_offset.min(header.index.saturating_add(header.count.clamp(0, MAX_UNITS).into()));

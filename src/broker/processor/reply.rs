@@ -48,7 +48,10 @@ fn reply(context: &Arc<BrokerContext>, request: &Command<'_>, responder: Respond
         Err(Refusal::Defer) => return responder.error(response::SYSTEM_BUSY, "a topic is being created, try again"),
     };
     let unique_key = wishes.unique_key.map(|key| KeyBytes::from_slice(key.as_bytes())).unwrap_or_default();
-    let stored = context.config.store_reply_message.then(|| store(context, request, &header, &target.topic.topic_name, target.queue_id, &text, born_host));
+    let stored = context
+        .config
+        .store_reply_message
+        .then(|| store(context, request, &header, &target.topic.topic_name, target.queue_id, &text, born_host));
     let mut outcome = Outcome {
         context: Arc::clone(context),
         responder,
@@ -145,7 +148,8 @@ impl Outcome {
 
 /// Stores the reply; its physical and queue offset.
 fn store(
-    context: &BrokerContext, request: &Command<'_>, header: &SendMessageRequest<'_>, topic: &str, queue_id: i32, text: &str, born_host: SocketAddr,
+    context: &BrokerContext, request: &Command<'_>, header: &SendMessageRequest<'_>, topic: &str, queue_id: i32, text: &str,
+    born_host: SocketAddr,
 ) -> Result<(i64, i64), String> {
     let mut stored = String::new();
     Rewrite { additions: &context.property_additions, ..Rewrite::default() }.write(text, &mut stored)?;

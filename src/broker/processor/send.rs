@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use crate::broker::context::BrokerContext;
 use crate::common::record::Draft;
-use crate::common::topic::{self, TopicConfig};
 use crate::common::sysflag;
+use crate::common::topic::{self, TopicConfig};
 use crate::net::responder::Responder;
 use crate::net::service::{LaneKind, LaneWaker};
 use crate::remoting::code::response;
@@ -27,6 +27,8 @@ use super::stored_properties::{Parked as OnLevel, Rewrite, Wishes};
 
 /// Staged bytes from which on a read's sends are appended before the read is done.
 const APPEND_EARLY_BYTES: usize = 1 << 20;
+/// Outcomes whose memory is kept; those of a large batch take megabytes.
+const OUTCOMES_KEPT: usize = 4_096;
 /// First client version whose `maxReconsumeTimes` counts: 3.4.9.
 const VERSION_MAX_RECONSUME: i32 = 121;
 
@@ -149,6 +151,8 @@ impl SendLane {
             self.finish(send, now_ms);
         }
         self.staged = staged; // keeps its memory
+        self.outcomes.clear();
+        self.outcomes.shrink_to(OUTCOMES_KEPT);
     }
 
     /// The flushed offset has moved, a sync has failed, or an answer is overdue.
@@ -418,7 +422,8 @@ fn stage_batch(
 /// Refuses kinds of messages that cannot be stored as what they claim to be.
 fn check_kind(context: &BrokerContext, draft: &Draft<'_>, wishes: &Wishes<'_>) -> Result<(), Refusal> {
     if wishes.transaction && !(draft.reconsume_times > 0 && wishes.delay_level > 0) {
-        let why = if context.config.reject_transaction_message { "rejectTransactionMessage=true" } else { "not served by this version yet" };
+        let why =
+            if context.config.reject_transaction_message { "rejectTransactionMessage=true" } else { "not served by this version yet" };
         return Err(Refusal::Answer(
             response::NO_PERMISSION,
             format!("the broker[{}] sending transaction message is forbidden: {why}", context.store_host.ip()),

@@ -55,8 +55,9 @@ fn send_back(context: &Arc<BrokerContext>, request: &Command<'_>, responder: Res
     context.stats.sent_back(&returned.topic, &header.group);
     // The consumer forgets the message once we say so: not before it is safe.
     when_durable(&context.store, returned.end, true, move |outcome| match outcome {
+        Durability::Durable => responder.ok(),
         Durability::Failed(why) => responder.error(response::SYSTEM_ERROR, &why),
-        Durability::Durable | Durability::TimedOut => responder.ok(),
+        Durability::TimedOut => responder.error(response::SYSTEM_ERROR, "FLUSH_DISK_TIMEOUT"),
     });
 }
 
@@ -78,7 +79,10 @@ fn store_back(context: &BrokerContext, header: &SendBackRequest<'_>, version: i3
     let flags = if header.unit_mode { TOPIC_FLAG_UNIT_SUB } else { 0 };
     let retry = ensure(context, &topic::retry_topic(&group.group_name), group.retry_queue_nums, flags)?;
     if retry.perm & PERM_WRITE == 0 {
-        return Err((response::NO_PERMISSION, format!("the topic[{}] sending message is forbidden: perm={}", retry.topic_name, retry.perm)));
+        return Err((
+            response::NO_PERMISSION,
+            format!("the topic[{}] sending message is forbidden: perm={}", retry.topic_name, retry.perm),
+        ));
     }
     let bytes = context.store.record_at(header.offset);
     let record = match bytes.as_deref().map(Record::parse) {

@@ -1,11 +1,228 @@
-//! `petrel consume`.
+//! `petrel consume`: prints messages, as a member of a group or as a reader that leaves no trace.
 
-/// Options.
-#[derive(Debug, clap::Args)]
-pub struct Args {}
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-/// Runs it; returns the exit status.
+use crate::client::{Client, ClientError, ConsumeFrom, ConsumeStatus, PolledConsumer};
+use crate::common::message::MessageExt;
+
+use super::{ClusterArgs, Failure, finish, message_json, parse_duration, parse_queue, queue_of};
+
+/// Group that readers without a group of their own name in their requests; brokers make it at their start.
+const TOOLS_GROUP: &str = "TOOLS_CONSUMER";
+/// How often a wait looks whether it should end.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Print the messages of a topic, one body a line
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Topic
+    topic: String,
+    /// Consumer group: its offsets are used and committed; without one, everything is read and nothing committed
+    #[arg(long, value_name = "G")]
+    group: Option<String>,
+    /// Where to begin when the group has no offset, or there is no group: first, last, a time, or an offset
+    #[arg(long, value_name = "first|last|RFC3339|OFFSET", default_value = "first", value_parser = parse_from)]
+    from: ConsumeFrom,
+    /// Tags, such as 'a || b'
+    #[arg(long, value_name = "TAGS", default_value = "*", conflicts_with = "sql")]
+    filter: String,
+    /// SQL92 filter; not there yet
+    #[arg(long, value_name = "EXPR")]
+    sql: Option<String>,
+    /// End after so many messages
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// End when nothing came for so long
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    wait: Option<Duration>,
+    /// One message of a queue after the other, queues locked at their broker (with --group)
+    #[arg(long)]
+    orderly: bool,
+    /// Every member of the group gets every message; offsets are kept on this host
+    #[arg(long, requires = "group")]
+    broadcast: bool,
+    /// Read this queue only
+    #[arg(long, value_name = "BROKER:ID", value_parser = parse_queue, conflicts_with = "broadcast")]
+    queue: Option<(String, i32)>,
+    /// One JSON object per message
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// Runs the tool; its exit status.
 pub fn run(args: Args) -> i32 {
-    let Args {} = args;
-    super::super::usage(&["consume comes with a later version".to_owned()])
+    finish("consume", consume(&args))
+}
+
+fn parse_from(text: &str) -> Result<ConsumeFrom, String> {
+    match text {
+        "first" => return Ok(ConsumeFrom::First),
+        "last" => return Ok(ConsumeFrom::Last),
+        _ => {}
+    }
+    if let Ok(offset) = text.parse::<i64>() {
+        return if offset >= 0 { Ok(ConsumeFrom::Offset(offset)) } else { Err("an offset is not negative".to_owned()) };
+    }
+    let time = text
+        .parse::<jiff::Timestamp>()
+        .map_err(|error| format!("expected first, last, a time such as 2026-01-31T12:00:00Z, or an offset ({error})"))?;
+    Ok(ConsumeFrom::Timestamp(time.as_millisecond()))
+}
+
+fn consume(args: &Args) -> Result<(), Failure> {
+    if args.sql.is_some() {
+        return Err(Failure::Usage("--sql needs SQL92 filters, which this version does not have; --filter TAGS works".to_owned()));
+    }
+    if args.count == Some(0) {
+        return Ok(());
+    }
+    let stop = stop_flag()?;
+    let client = args.cluster.client()?;
+    if !topic_exists(args, &client, &stop)? {
+        return Ok(());
+    }
+    let mut builder =
+        client.push_consumer(args.group.as_deref().unwrap_or(TOOLS_GROUP)).subscribe(&args.topic, &args.filter).from(args.from);
+    if args.orderly {
+        builder = builder.orderly();
+    }
+    if args.broadcast {
+        builder = builder.broadcast();
+    }
+    if let Some(queue) = &args.queue {
+        let queue = queue_of(&args.topic, queue);
+        let known = client.instance().route(&args.topic)?.subscribe.clone();
+        if !known.contains(&queue) {
+            let names: Vec<String> = known.iter().map(|queue| format!("{}:{}", queue.broker_name, queue.queue_id)).collect();
+            return Err(Failure::Failed(format!(
+                "topic {} has no readable queue {}:{}; it has {}",
+                args.topic,
+                queue.broker_name,
+                queue.queue_id,
+                names.join(", ")
+            )));
+        }
+        builder = builder.queues(vec![queue]);
+    }
+    if args.group.is_none() {
+        builder = builder.read_only();
+    }
+    let consumer = builder.poll()?;
+    let result = print_all(args, &consumer, &stop);
+    consumer.shutdown();
+    result
+}
+
+/// Waits for the topic, at most as long as for messages. Whether it is there; if not, a signal came.
+fn topic_exists(args: &Args, client: &Client, stop: &AtomicBool) -> Result<bool, Failure> {
+    let started = Instant::now();
+    let mut told = false;
+    while !stop.load(Ordering::Acquire) {
+        match client.instance().route(&args.topic) {
+            Ok(_) => return Ok(true),
+            Err(error @ ClientError::NoRoute(..)) => {
+                if args.wait.is_some_and(|wait| started.elapsed() >= wait) {
+                    return Err(error.into());
+                }
+                if !told {
+                    eprintln!("petrel consume: topic {} does not exist yet; waiting for it", args.topic);
+                    told = true;
+                }
+                std::thread::sleep(LOOK);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(false)
+}
+
+/// Set by SIGINT and SIGTERM: the consumer then commits and leaves its group.
+fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // The second one ends the process at once.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone())?;
+        signal_hook::flag::register(signal, stop.clone())?;
+    }
+    Ok(stop)
+}
+
+fn print_all(args: &Args, consumer: &PolledConsumer, stop: &AtomicBool) -> Result<(), Failure> {
+    let mut out = io::BufWriter::new(io::stdout());
+    let mut printed = 0;
+    let mut last = Instant::now();
+    while !stop.load(Ordering::Acquire) {
+        let Some(delivery) = consumer.poll(if printed == 0 || out.buffer().is_empty() { LOOK } else { Duration::ZERO }) else {
+            out.flush()?;
+            if args.wait.is_some_and(|wait| last.elapsed() >= wait) {
+                return args
+                    .count
+                    .map_or(Ok(()), |count| Err(Failure::Failed(format!("{printed} of {count} messages came before the wait was over"))));
+            }
+            continue;
+        };
+        for message in delivery.messages() {
+            print(args, &mut out, message)?;
+            printed += 1;
+        }
+        delivery.end(ConsumeStatus::Success);
+        last = Instant::now();
+        if args.count.is_some_and(|count| printed >= count) {
+            break;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn print(args: &Args, out: &mut impl io::Write, message: &MessageExt) -> io::Result<()> {
+    if args.json {
+        writeln!(out, "{}", message_json::message(message))
+    } else {
+        out.write_all(&message.message.body)?;
+        out.write_all(b"\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(line: &[&str]) -> Result<Args, clap::Error> {
+        Line::try_parse_from(std::iter::once("consume").chain(line.iter().copied())).map(|line| line.args)
+    }
+
+    #[test]
+    fn every_option_of_the_contract_is_there() {
+        let args =
+            parse(&["T", "--group", "g", "--from", "last", "--filter", "a || b", "--count", "5", "--wait", "5s", "--orderly", "--json"])
+                .unwrap();
+        assert_eq!((args.from, args.count, args.wait), (ConsumeFrom::Last, Some(5), Some(Duration::from_secs(5))));
+        assert_eq!(parse(&["T"]).unwrap().from, ConsumeFrom::First);
+        assert_eq!(parse(&["T", "--from", "17"]).unwrap().from, ConsumeFrom::Offset(17));
+        let from = parse(&["T", "--from", "2023-11-14T22:13:20Z"]).unwrap().from;
+        assert_eq!(from, ConsumeFrom::Timestamp(1_700_000_000_000));
+        assert!(parse(&["T", "--group", "g", "--broadcast"]).is_ok() && parse(&["T", "--queue", "a:0"]).is_ok());
+        for bad in [&["T", "--broadcast"][..], &["T", "--from", "yesterday"], &["T", "--from", "-3"], &["T", "--wait", "x"], &[]] {
+            assert_eq!(parse(bad).unwrap_err().exit_code(), 2, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn what_comes_later_is_named() {
+        let failure = consume(&parse(&["T", "--sql", "a > 1"]).unwrap()).unwrap_err();
+        assert!(matches!(&failure, Failure::Usage(text) if text.contains("SQL92")), "{failure:?}");
+    }
 }
