@@ -116,6 +116,20 @@ fn batches() {
     assert!(messages.iter().enumerate().all(|(n, message)| message.queue_offset == n as i64));
 }
 
+/// The C++ client compresses a batch as a whole; its messages arrive as they were.
+#[test]
+fn a_compressed_batch_is_unpacked() {
+    use std::io::Write;
+    let broker = TestBroker::start();
+    let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+    packed.write_all(&batch_body(&[(b"one", "TAGS\u{1}a\u{2}"), (b"two", "")])).unwrap();
+    let packed = packed.finish().unwrap();
+    broker.send(&Send { code: 10, batch: true, sys_flag: 1, ..Send::new("T", packed.as_slice()) }).expect(0);
+    let messages = broker.consume("T", 0, 2);
+    assert_eq!(bodies(&messages), ["one", "two"]);
+    assert!(messages.iter().all(|message| message.sys_flag & 1 == 0));
+}
+
 #[test]
 fn bad_batches_store_nothing() {
     let broker = TestBroker::start();
@@ -126,7 +140,8 @@ fn bad_batches_store_nothing() {
         let answer = broker.send(&batch(&good[..cut]));
         answer.refused(13, &["batch"]);
     }
-    broker.send(&Send { sys_flag: 1, ..batch(&good) }).refused(13, &["compressed", "sysFlag 1"]);
+    broker.send(&Send { sys_flag: 1, ..batch(&good) }).refused(13, &["compressed", "no zlib stream"]);
+    broker.send(&Send { sys_flag: 0x101, ..batch(&good) }).refused(13, &["compressed", "type 1", "sysFlag 257"]);
     broker.send(&batch(&good).property("DELAY", "3")).refused(13, &["DELAY 3"]);
     broker.send(&batch(&batch_body(&[(b"one", ""), (b"two", "DELAY\u{1}1\u{2}")]))).refused(13, &["entry 1", "delay"]);
     broker.send(&Send { sys_flag: 4, ..batch(&good) }).refused(13, &["transaction"]);
