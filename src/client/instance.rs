@@ -30,8 +30,8 @@ use super::error::ClientError;
 use super::route::{RouteTable, TopicRoute};
 use super::transport::{TcpTransport, Transport};
 
-/// Least time between two heartbeats that lost connections ask for.
-const EXTRA_HEARTBEAT_GAP: Duration = Duration::from_secs(1);
+/// Least time between two heartbeats, or two look-ups of routes, that lost connections ask for.
+const EXTRA_GAP: Duration = Duration::from_secs(1);
 /// Most queues a producer assumes for a topic that its first message will make.
 const DEFAULT_TOPIC_QUEUES: i32 = 4;
 
@@ -95,6 +95,8 @@ pub struct Instance {
     unique_ids: UniqueIds,
     clock: Clock,
     beat: Sender<()>,
+    /// Set when a broker could not be reached where the routes say it is.
+    stale: AtomicBool,
     task: Mutex<Option<Thread>>,
     closed: AtomicBool,
 }
@@ -149,6 +151,7 @@ impl Instance {
             unique_ids: UniqueIds::new(ip, std::process::id(), seed),
             clock,
             beat,
+            stale: AtomicBool::new(false),
             task: Mutex::new(None),
             closed: AtomicBool::new(false),
             config,
@@ -370,6 +373,13 @@ impl Instance {
         let _ = self.beat.try_send(()); // full: one is due already
     }
 
+    /// Tells that a broker was not reached: the routes are looked up again soon, it may be elsewhere now.
+    pub(super) fn routes_are_stale(&self) {
+        if !self.stale.swap(true, Ordering::AcqRel) {
+            self.beat_soon();
+        }
+    }
+
     /// Sends a heartbeat to every known broker at once and waits for the answers; how many succeeded.
     pub fn heartbeat(&self) -> usize {
         let members: Vec<Arc<dyn GroupMember>> = self.groups.consumers.lock().values().cloned().collect();
@@ -449,28 +459,60 @@ pub(super) fn succeeded(address: &str, answer: OwnedCommand) -> Result<OwnedComm
     error.map_or(Ok(answer), Err)
 }
 
-/// The `client` thread: heartbeats and routes, each in its interval, heartbeats also on demand.
+/// The `client` thread: heartbeats and routes, each in its interval and, when asked for, sooner.
 fn run_tasks(instance: &Weak<Instance>, inbox: &Receiver<()>, route_interval: Duration, heartbeat_interval: Duration) {
-    let mut next_routes = Instant::now() + route_interval;
-    let mut next_beat = Instant::now() + heartbeat_interval;
-    let mut last_beat: Option<Instant> = None;
+    let mut routes = Turn::new(route_interval);
+    let mut beats = Turn::new(heartbeat_interval);
     loop {
-        match inbox.recv_deadline(next_routes.min(next_beat)) {
-            Ok(()) => next_beat = last_beat.map_or_else(Instant::now, |last| last + EXTRA_HEARTBEAT_GAP).min(next_beat),
-            Err(RecvTimeoutError::Timeout) => {}
+        let asked = match inbox.recv_deadline(routes.next.min(beats.next)) {
+            Ok(()) => true,
+            Err(RecvTimeoutError::Timeout) => false,
             Err(RecvTimeoutError::Disconnected) => return,
-        }
+        };
         let Some(instance) = instance.upgrade().filter(|instance| !instance.closed.load(Ordering::Acquire)) else { return };
-        let now = Instant::now();
-        if now >= next_beat {
-            instance.heartbeat();
-            last_beat = Some(now);
-            next_beat = now + heartbeat_interval;
+        if asked {
+            beats.sooner();
+            if instance.stale.load(Ordering::Acquire) {
+                routes.sooner();
+            }
         }
-        if now >= next_routes {
+        if routes.is_due() {
+            instance.stale.store(false, Ordering::Release);
             instance.refresh_known_routes();
-            next_routes = now + route_interval;
+            routes.done();
         }
+        if beats.is_due() {
+            instance.heartbeat();
+            beats.done();
+        }
+    }
+}
+
+/// Something done in an interval.
+struct Turn {
+    interval: Duration,
+    next: Instant,
+    last: Option<Instant>,
+}
+
+impl Turn {
+    fn new(interval: Duration) -> Self {
+        Self { interval, next: Instant::now() + interval, last: None }
+    }
+
+    fn is_due(&self) -> bool {
+        Instant::now() >= self.next
+    }
+
+    /// Not in its time but as soon as the gap allows.
+    fn sooner(&mut self) {
+        self.next = self.last.map_or_else(Instant::now, |last| last + EXTRA_GAP).min(self.next);
+    }
+
+    fn done(&mut self) {
+        let now = Instant::now();
+        self.last = Some(now);
+        self.next = now + self.interval;
     }
 }
 
@@ -550,6 +592,19 @@ mod tests {
         assert_eq!(unregistered.len(), 2);
         assert_eq!(unregistered[0].field("producerGroup"), "g");
         assert_eq!(unregistered[0].field("clientID"), instance.client_id());
+    }
+
+    #[test]
+    fn routes_are_looked_up_again_when_a_broker_is_gone() {
+        let fake = Fake::new(|_| fake::route(&[("a", "a:1")], 1));
+        let instance = fake.instance();
+        instance.route("T").unwrap();
+        instance.routes_are_stale();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while fake.calls_of(request::GET_ROUTEINFO_BY_TOPIC).len() < 2 {
+            assert!(Instant::now() < deadline, "not looked up within 20 s, far less than the interval");
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
     }
 
     #[test]

@@ -248,6 +248,7 @@ impl Shared {
                 Ok(receipt) => return Ok(receipt),
                 Err(error) => error,
             };
+            self.notice(&error);
             if let Some(error) = attempts.end(error) {
                 return Err(error);
             }
@@ -269,6 +270,13 @@ impl Shared {
         let address = self.instance.master(&outgoing.topic, &queue.broker_name)?;
         let header = self.header(outgoing, &queue);
         Ok(self.instance.transport().oneway(&address, code_of(outgoing), &header, outgoing.body_once())?)
+    }
+
+    /// A broker that was not reached may be elsewhere.
+    fn notice(&self, error: &ClientError) {
+        if matches!(error, ClientError::Invoke(_)) {
+            self.instance.routes_are_stale();
+        }
     }
 
     fn send_async(self: &Arc<Self>, outgoing: Outgoing, done: SendCallback) {
@@ -344,10 +352,13 @@ impl AsyncSend {
     fn answered(mut self, address: &str, queue: MessageQueue, answer: Result<OwnedCommand, InvokeError>) {
         match answer.map_err(ClientError::from).and_then(|answer| receipt(address, &answer, &self.outgoing, queue)) {
             Ok(receipt) => (self.done)(Ok(receipt)),
-            Err(error) => match self.attempts.end(error) {
-                Some(error) => (self.done)(Err(error)),
-                None => self.attempt(),
-            },
+            Err(error) => {
+                self.shared.notice(&error);
+                match self.attempts.end(error) {
+                    Some(error) => (self.done)(Err(error)),
+                    None => self.attempt(),
+                }
+            }
         }
     }
 }

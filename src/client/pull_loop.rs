@@ -159,6 +159,9 @@ fn failed(consumer: &Consumer, queue: &ProcessQueue, address: &str, error: &Clie
     if error.code() == Some(response::FLOW_CONTROL) {
         return AFTER_FLOW_CONTROL;
     }
+    if matches!(error, ClientError::Invoke(_)) {
+        consumer.instance.routes_are_stale();
+    }
     let unknown_group = matches!(
         error.code(),
         Some(response::SUBSCRIPTION_NOT_EXIST | response::SUBSCRIPTION_NOT_LATEST | response::SUBSCRIPTION_GROUP_NOT_EXIST)

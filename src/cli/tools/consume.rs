@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::client::{Client, ClientError, ConsumeFrom, ConsumeStatus, PolledConsumer};
 use crate::common::message::MessageExt;
 
-use super::{ClusterArgs, Failure, finish, message_json, parse_duration, parse_queue, queue_of};
+use super::{ClusterArgs, Failure, finish, message_json, parse_duration, parse_queue, queue_of, show_log};
 
 /// Group that readers without a group of their own name in their requests; brokers make it at their start.
 const TOOLS_GROUP: &str = "TOOLS_CONSUMER";
@@ -56,6 +56,7 @@ pub struct Args {
 
 /// Runs the tool; its exit status.
 pub fn run(args: Args) -> i32 {
+    show_log(log::LevelFilter::Warn); // a consumer waits and tries again: it should say why
     finish("consume", consume(&args))
 }
 

@@ -85,6 +85,12 @@ pub fn finish(tool: &str, result: Result<(), Failure>) -> i32 {
     }
 }
 
+/// Shows the client library's log on standard error from `level` on, and what `RUST_LOG` asks for.
+fn show_log(level: log::LevelFilter) {
+    let mut builder = env_logger::Builder::new();
+    let _ = builder.filter_level(level).parse_default_env().try_init(); // an embedding program may have its own
+}
+
 /// Text for one line of standard error.
 pub fn one_line(text: &str) -> String {
     text.split(['\n', '\r']).map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")

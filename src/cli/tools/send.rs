@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::client::{MessageQueue, Producer, ProducerConfig, SendReceipt, SendStatus};
 use crate::common::message::Message;
 
-use super::{ClusterArgs, Failure, finish, message_json, parse_property, parse_queue, parse_rate, queue_of};
+use super::{ClusterArgs, Failure, finish, message_json, parse_property, parse_queue, parse_rate, queue_of, show_log};
 
 /// Body of generated messages when no size is given.
 const DEFAULT_SIZE: usize = 128;
@@ -66,6 +66,7 @@ pub struct Args {
 
 /// Runs the tool; its exit status.
 pub fn run(args: Args) -> i32 {
+    show_log(log::LevelFilter::Off); // the reason for a failure is told once, at the end
     finish("send", send(&args))
 }
 

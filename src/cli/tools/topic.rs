@@ -12,7 +12,7 @@ use crate::remoting::code::{request, response};
 use crate::remoting::command::Body;
 use crate::remoting::fastjson;
 
-use super::{ClusterArgs, Failure, finish};
+use super::{ClusterArgs, Failure, finish, show_log};
 
 /// List, make, show and delete topics
 #[derive(Clone, Debug, clap::Args)]
@@ -80,6 +80,7 @@ struct CreateArgs {
 
 /// Runs the tool; its exit status.
 pub fn run(args: Args) -> i32 {
+    show_log(log::LevelFilter::Off); // the reason for a failure is told once, at the end
     finish(
         "topic",
         match args.command {

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Failure, finish, parse_duration, parse_rate};
+use super::{Failure, finish, parse_duration, parse_rate, show_log};
 use load::Load;
 use null_broker::NullBroker;
 use report::Row;
@@ -111,6 +111,7 @@ struct LoadArgs {
 
 /// Runs the tool; its exit status.
 pub fn run(args: Args) -> i32 {
+    show_log(log::LevelFilter::Off);
     finish(
         "bench",
         match args.command {
