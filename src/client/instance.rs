@@ -14,6 +14,7 @@ use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use parking_lot::Mutex;
 
 use crate::common::topic::TBW102;
+use crate::common::unique_id::UniqueIds;
 use crate::net::client::{PushHandler, RemotingClientConfig};
 use crate::net::connection::InvokeError;
 use crate::net::responder::Responder;
@@ -28,7 +29,6 @@ use crate::runtime::thread::Thread;
 use super::error::ClientError;
 use super::route::{RouteTable, TopicRoute};
 use super::transport::{TcpTransport, Transport};
-use super::unique_id::UniqueIds;
 
 /// Least time between two heartbeats that lost connections ask for.
 const EXTRA_HEARTBEAT_GAP: Duration = Duration::from_secs(1);

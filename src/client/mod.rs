@@ -46,7 +46,6 @@ mod send_back;
 #[cfg(test)]
 mod tests;
 pub mod transport;
-pub mod unique_id;
 
 use std::sync::Arc;
 

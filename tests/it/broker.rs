@@ -531,3 +531,17 @@ fn a_port_that_is_taken_is_named_and_leaves_the_folder_alone() {
         assert!(!root.exists());
     }
 }
+
+#[test]
+fn one_message_wakes_a_crowd() {
+    let broker = TestBroker::start();
+    broker.send(&Send::new("T", "0")).expect(0);
+    broker.await_max_offset("T", 0, 1);
+    let crowd: Vec<_> = (0..200).map(|_| broker.pull_later(&Pull { suspend_ms: 15_000, ..Pull::new("T", 0, 1) })).collect();
+    // One of shorter patience behind them is answered in its own time.
+    broker.pull(&Pull { suspend_ms: 100, ..Pull::new("T", 0, 1) }).expect(19);
+    broker.send(&Send::new("T", "1")).expect(0);
+    for waiting in crowd {
+        assert_eq!(bodies(&waiting.recv_timeout(PATIENCE).unwrap().expect(0).messages()), ["1"]);
+    }
+}
