@@ -42,6 +42,8 @@ pub struct BrokerStats {
     sampled_ms: AtomicI64,
     samples: AtomicU64,
     days: Arc<Mutex<Days>>,
+    /// Numbers that were written last.
+    written: Mutex<[(u64, u64, u64); 2]>,
     file: Option<(MetadataWriter, usize)>,
 }
 
@@ -92,7 +94,8 @@ impl BrokerStats {
         let days = Arc::new(Mutex::new(days));
         let content = Arc::clone(&days);
         let handle = writer.register(file, Arc::new(move || content.lock().to_json()));
-        let stats = Self { days, file: Some((writer, handle)), ..Self::default() };
+        let written = Mutex::new(days.lock().numbers());
+        let stats = Self { days, written, file: Some((writer, handle)), ..Self::default() };
         stats.sample(now_ms);
         Ok(stats)
     }
@@ -182,10 +185,12 @@ impl BrokerStats {
         }
     }
 
-    /// Writes the daily totals in the background.
+    /// Writes the daily totals in the background, if they have changed.
     pub fn persist(&self) {
-        if let Some((writer, file)) = &self.file {
-            self.days.lock().advance(self.sampled_ms.load(Relaxed), &self.totals.sum());
+        let Some((writer, file)) = &self.file else { return };
+        let mut days = self.days.lock();
+        days.advance(self.sampled_ms.load(Relaxed), &self.totals.sum());
+        if std::mem::replace(&mut *self.written.lock(), days.numbers()) != days.numbers() {
             writer.write(*file, None);
         }
     }
