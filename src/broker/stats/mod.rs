@@ -62,7 +62,7 @@ struct TopicStats {
     is_system: bool,
     put: QueueFlows,
     put_history: Mutex<History>,
-    groups: NameTable<Arc<GroupStats>>,
+    groups: ByName<GroupStats>,
 }
 
 struct GroupStats {
@@ -71,6 +71,9 @@ struct GroupStats {
     sent_back: Flow,
     dead: Flow,
 }
+
+/// Statistics by group. A topic has few groups: one small map, copied when a group comes or goes.
+struct ByName<V>(ArcSwap<HashMap<Arc<str>, Arc<V>, RandomState>>);
 
 /// Flows by queue id; grows only.
 struct QueueFlows(ArcSwap<HashMap<i32, Arc<Flow>, RandomState>>);
@@ -152,7 +155,7 @@ impl BrokerStats {
     /// A group is gone, and its items with it.
     pub fn group_deleted(&self, group: &str) {
         for (_, topic) in self.topics.entries() {
-            topic.groups.change(group, |_| (Change::Remove, ()));
+            topic.groups.remove(group);
         }
     }
 
@@ -337,24 +340,16 @@ impl TopicStats {
             is_system: is_system_topic(topic),
             put: QueueFlows::default(),
             put_history: Mutex::new(History::new(created_ms)),
-            groups: NameTable::default(),
+            groups: ByName::default(),
         }
     }
 
     fn group(&self, group: &str, created_ms: i64) -> Arc<GroupStats> {
-        self.groups.get(group).unwrap_or_else(|| {
-            self.groups.change(group, |known| match known {
-                Some(known) => (Change::Keep, Arc::clone(known)),
-                None => {
-                    let created = Arc::new(GroupStats {
-                        get: QueueFlows::default(),
-                        get_history: Mutex::new(History::new(created_ms)),
-                        sent_back: Flow::new(created_ms),
-                        dead: Flow::new(created_ms),
-                    });
-                    (Change::Put(Arc::clone(&created)), created)
-                }
-            })
+        self.groups.get_or_insert(group, || GroupStats {
+            get: QueueFlows::default(),
+            get_history: Mutex::new(History::new(created_ms)),
+            sent_back: Flow::new(created_ms),
+            dead: Flow::new(created_ms),
         })
     }
 
@@ -372,6 +367,43 @@ impl GroupStats {
     fn windows(&self, ticks: &Ticks, now_ms: i64, pick: fn(Value) -> u64) -> Option<Windows> {
         let live = self.get.sum()?;
         Some(self.get_history.lock().windows(ticks, now_ms, live, pick))
+    }
+}
+
+impl<V> Default for ByName<V> {
+    fn default() -> Self {
+        Self(ArcSwap::from_pointee(HashMap::default()))
+    }
+}
+
+impl<V> ByName<V> {
+    fn get(&self, name: &str) -> Option<Arc<V>> {
+        self.0.load().get(name).cloned()
+    }
+
+    fn get_or_insert(&self, name: &str, make: impl FnOnce() -> V) -> Arc<V> {
+        if let Some(known) = self.get(name) {
+            return known;
+        }
+        let made = Arc::new(make());
+        self.0.rcu(|map| {
+            let mut next = HashMap::clone(map);
+            next.entry(name.into()).or_insert_with(|| Arc::clone(&made));
+            next
+        });
+        self.get(name).unwrap_or(made) // another thread may have been first, or have removed it again
+    }
+
+    fn remove(&self, name: &str) {
+        self.0.rcu(|map| {
+            let mut next = HashMap::clone(map);
+            next.remove(name);
+            next
+        });
+    }
+
+    fn entries(&self) -> Vec<(Arc<str>, Arc<V>)> {
+        self.0.load().iter().map(|(name, value)| (Arc::clone(name), Arc::clone(value))).collect()
     }
 }
 
