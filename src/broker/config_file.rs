@@ -91,6 +91,9 @@ impl ConfigFile {
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !folder.exists() {
             fs::create_dir_all(folder).map_err(|error| at(folder, &error))?;
+            if let Some(above) = folder.parent().filter(|above| !above.as_os_str().is_empty()) {
+                sync_folder(above).map_err(|error| at(above, &error))?;
+            }
         }
         let fresh = self.with_suffix(".tmp");
         write_synced(&fresh, content.as_bytes()).map_err(|error| at(&fresh, &error))?;

@@ -106,9 +106,14 @@ impl<'a> Planner<'a> {
     ) -> Result<Plan, Vec<String>> {
         self.options(options);
         let home = environment("HOME").map(PathBuf::from);
-        let raw = std::mem::take(&mut self.raw);
+        let mut raw = std::mem::take(&mut self.raw);
+        let root = self.store_root(Resolver::new(&raw, environment).store_root(), options.ephemeral, home.as_deref());
+        if self.manner.broker && self.common.config.is_none() && !options.ephemeral {
+            let added = add_changed_settings(&mut raw, &root);
+            self.check(added);
+        }
         let mut resolver = Resolver::new(&raw, environment);
-        let root = self.store_root(resolver.store_root(), options.ephemeral, home.as_deref());
+        let _ = resolver.store_root(); // read above; marks its key as used
         let broker = self.manner.broker.then(|| resolver.broker(&root));
         let namesrv = self.manner.namesrv.then(|| {
             let folder = if self.manner.java { home.clone().unwrap_or_default() } else { root.clone() }.join("namesrv");
@@ -174,6 +179,9 @@ impl<'a> Planner<'a> {
             let root = absolute(&broker.store.root);
             broker.all.insert("storePathRootDir".to_owned(), root.display().to_string());
             broker.store.root = root;
+            if let Some(path) = &self.common.config {
+                broker.all.insert("brokerConfigPath".to_owned(), absolute(path).display().to_string());
+            }
             if options.ephemeral && !is_port_given {
                 broker.listen_port = 0;
                 broker.all.insert("listenPort".to_owned(), "0".to_owned());
@@ -246,6 +254,22 @@ fn is_this_host(address: &str, bind: IpAddr, port: u16) -> bool {
     let Ok((host, Some(its_port))) = host::split(address) else { return false };
     let is_local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified() || ip == bind);
     its_port == port && is_local
+}
+
+/// Without a file of its own a broker keeps what administrators change in its store: it is in effect where nothing else is given.
+fn add_changed_settings(raw: &mut RawConfig, root: &Path) -> Result<(), String> {
+    let path = root.join("config/broker.properties");
+    if !path.is_file() {
+        return Ok(());
+    }
+    let mut changed = RawConfig::new();
+    changed.read_file(&path)?;
+    for given in changed.winners() {
+        if given.key != "storePathRootDir" && raw.get(&given.key).is_none() {
+            raw.put(&given.key, &given.value, given.source.clone());
+        }
+    }
+    Ok(())
 }
 
 fn absolute(path: &Path) -> PathBuf {

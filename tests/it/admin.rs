@@ -9,7 +9,7 @@ use petrel::net::responder::Responder;
 use petrel::remoting::command::{Body, Command};
 use petrel::remoting::fastjson::{self, Value};
 
-use super::support::{Answer, PATIENCE, Pull, Send, TestBroker, until};
+use super::support::{Answer, Cluster, PATIENCE, Pull, Send, TestBroker, until};
 
 impl TestBroker {
     fn body(&self, code: i32, header: &[(&str, &str)]) -> String {
@@ -646,4 +646,34 @@ fn bad_requests_harm_nobody() {
     }
     assert_eq!(answered.load(Ordering::Relaxed) as usize, codes.len() * 5);
     broker.send(&Send::new("T", "still here")).expect(0);
+}
+
+/// Whoever created, altered or deleted a topic finds the route like this at once.
+#[test]
+fn topics_are_registered_before_they_are_answered() {
+    let cluster = Cluster::start();
+    let client = RemotingClient::start(RemotingClientConfig::default()).unwrap();
+    let broker = cluster.broker_address();
+    let call = |address: &str, code: i32, header: &[(&str, &str)], body: &str| {
+        let body = if body.is_empty() { Body::Empty } else { body.to_owned().into() };
+        Answer { command: client.invoke(address, code, header, body, PATIENCE).unwrap() }
+    };
+    let route = |topic: &str| call(&cluster.namesrv(), 105, &[("topic", topic)], "");
+    for (n, perm) in [6, 4, 6, 2].into_iter().enumerate() {
+        let (queues, perm) = ((n + 1).to_string(), perm.to_string());
+        let header = [("topic", "orders"), ("readQueueNums", &*queues), ("writeQueueNums", &*queues), ("perm", &*perm)];
+        call(&broker, 17, &header, "").expect(0);
+        let route = text(&route("orders").expect(0));
+        assert!(route.contains(&format!(r#""perm":{perm},"readQueueNums":{queues}"#)), "{route}");
+    }
+    call(&broker, 18, &[], r#"{"topicConfigList":[{"topicName":"a"},{"topicName":"b"}]}"#).expect(0);
+    route("a").expect(0);
+    route("b").expect(0);
+    call(&broker, 25, &[], "brokerPermission=4").expect(0);
+    assert!(text(&route("a").expect(0)).contains("\"perm\":4,"));
+    call(&broker, 215, &[("topic", "a")], "").expect(0);
+    route("a").refused(17, &["a"]);
+    let heartbeat = r#"{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[]}]}"#;
+    call(&broker, 34, &[], heartbeat).expect(0);
+    until("the route of the retry topic", || route("%RETRY%g").code() == 0);
 }

@@ -42,6 +42,8 @@ pub struct BrokerStats {
     sampled_ms: AtomicI64,
     samples: AtomicU64,
     days: Arc<Mutex<Days>>,
+    /// Numbers that were written last.
+    written: Mutex<[(u64, u64, u64); 2]>,
     file: Option<(MetadataWriter, usize)>,
 }
 
@@ -60,7 +62,7 @@ struct TopicStats {
     is_system: bool,
     put: QueueFlows,
     put_history: Mutex<History>,
-    groups: NameTable<Arc<GroupStats>>,
+    groups: ByName<GroupStats>,
 }
 
 struct GroupStats {
@@ -69,6 +71,9 @@ struct GroupStats {
     sent_back: Flow,
     dead: Flow,
 }
+
+/// Statistics by group. A topic has few groups: one small map, copied when a group comes or goes.
+struct ByName<V>(ArcSwap<HashMap<Arc<str>, Arc<V>, RandomState>>);
 
 /// Flows by queue id; grows only.
 struct QueueFlows(ArcSwap<HashMap<i32, Arc<Flow>, RandomState>>);
@@ -92,7 +97,8 @@ impl BrokerStats {
         let days = Arc::new(Mutex::new(days));
         let content = Arc::clone(&days);
         let handle = writer.register(file, Arc::new(move || content.lock().to_json()));
-        let stats = Self { days, file: Some((writer, handle)), ..Self::default() };
+        let written = Mutex::new(days.lock().numbers());
+        let stats = Self { days, written, file: Some((writer, handle)), ..Self::default() };
         stats.sample(now_ms);
         Ok(stats)
     }
@@ -149,7 +155,7 @@ impl BrokerStats {
     /// A group is gone, and its items with it.
     pub fn group_deleted(&self, group: &str) {
         for (_, topic) in self.topics.entries() {
-            topic.groups.change(group, |_| (Change::Remove, ()));
+            topic.groups.remove(group);
         }
     }
 
@@ -182,10 +188,12 @@ impl BrokerStats {
         }
     }
 
-    /// Writes the daily totals in the background.
+    /// Writes the daily totals in the background, if they have changed.
     pub fn persist(&self) {
-        if let Some((writer, file)) = &self.file {
-            self.days.lock().advance(self.sampled_ms.load(Relaxed), &self.totals.sum());
+        let Some((writer, file)) = &self.file else { return };
+        let mut days = self.days.lock();
+        days.advance(self.sampled_ms.load(Relaxed), &self.totals.sum());
+        if std::mem::replace(&mut *self.written.lock(), days.numbers()) != days.numbers() {
             writer.write(*file, None);
         }
     }
@@ -332,24 +340,16 @@ impl TopicStats {
             is_system: is_system_topic(topic),
             put: QueueFlows::default(),
             put_history: Mutex::new(History::new(created_ms)),
-            groups: NameTable::default(),
+            groups: ByName::default(),
         }
     }
 
     fn group(&self, group: &str, created_ms: i64) -> Arc<GroupStats> {
-        self.groups.get(group).unwrap_or_else(|| {
-            self.groups.change(group, |known| match known {
-                Some(known) => (Change::Keep, Arc::clone(known)),
-                None => {
-                    let created = Arc::new(GroupStats {
-                        get: QueueFlows::default(),
-                        get_history: Mutex::new(History::new(created_ms)),
-                        sent_back: Flow::new(created_ms),
-                        dead: Flow::new(created_ms),
-                    });
-                    (Change::Put(Arc::clone(&created)), created)
-                }
-            })
+        self.groups.get_or_insert(group, || GroupStats {
+            get: QueueFlows::default(),
+            get_history: Mutex::new(History::new(created_ms)),
+            sent_back: Flow::new(created_ms),
+            dead: Flow::new(created_ms),
         })
     }
 
@@ -367,6 +367,43 @@ impl GroupStats {
     fn windows(&self, ticks: &Ticks, now_ms: i64, pick: fn(Value) -> u64) -> Option<Windows> {
         let live = self.get.sum()?;
         Some(self.get_history.lock().windows(ticks, now_ms, live, pick))
+    }
+}
+
+impl<V> Default for ByName<V> {
+    fn default() -> Self {
+        Self(ArcSwap::from_pointee(HashMap::default()))
+    }
+}
+
+impl<V> ByName<V> {
+    fn get(&self, name: &str) -> Option<Arc<V>> {
+        self.0.load().get(name).cloned()
+    }
+
+    fn get_or_insert(&self, name: &str, make: impl FnOnce() -> V) -> Arc<V> {
+        if let Some(known) = self.get(name) {
+            return known;
+        }
+        let made = Arc::new(make());
+        self.0.rcu(|map| {
+            let mut next = HashMap::clone(map);
+            next.entry(name.into()).or_insert_with(|| Arc::clone(&made));
+            next
+        });
+        self.get(name).unwrap_or(made) // another thread may have been first, or have removed it again
+    }
+
+    fn remove(&self, name: &str) {
+        self.0.rcu(|map| {
+            let mut next = HashMap::clone(map);
+            next.remove(name);
+            next
+        });
+    }
+
+    fn entries(&self) -> Vec<(Arc<str>, Arc<V>)> {
+        self.0.load().iter().map(|(name, value)| (Arc::clone(name), Arc::clone(value))).collect()
     }
 }
 

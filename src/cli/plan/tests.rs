@@ -109,3 +109,23 @@ fn wrong_use_is_found_before_anything_starts() {
     let refused = plan(BROKER, &set(&["brokerRole=SLAVE"]), &BrokerOptions::default(), None).unwrap_err();
     assert!(refused[0].contains("brokerRole=SLAVE"), "{refused:?}");
 }
+
+#[test]
+fn changed_settings_come_back_at_the_next_start() {
+    let store = tempfile::tempdir().unwrap();
+    std::fs::create_dir(store.path().join("config")).unwrap();
+    std::fs::write(store.path().join("config/broker.properties"), "fileReservedTime=48\nbrokerPermission=4\nstorePathRootDir=/elsewhere\n")
+        .unwrap();
+    let options = BrokerOptions { store: Some(store.path().to_owned()), ..BrokerOptions::default() };
+    let broker = |common: &CommonArgs| plan(BROKER, common, &options, None).unwrap().broker.unwrap();
+    let changed = broker(&set(&["brokerPermission=6"]));
+    assert_eq!((changed.store.file_reserved_hours, changed.broker_permission), (48, 6), "what is given wins");
+    assert_eq!(changed.store.root, store.path());
+    assert!(!changed.all.contains_key("brokerConfigPath") || changed.all["brokerConfigPath"].is_empty());
+    // With a file of its own a broker keeps its changes there.
+    let file = store.path().join("broker.conf");
+    std::fs::write(&file, "brokerName=b\n").unwrap();
+    let with_file = broker(&CommonArgs { config: Some(file.clone()), ..CommonArgs::default() });
+    assert_eq!((with_file.store.file_reserved_hours, with_file.broker_permission), (72, 6));
+    assert_eq!(with_file.all["brokerConfigPath"], file.display().to_string());
+}
