@@ -11,3 +11,5 @@ pub mod net;
 pub mod remoting;
 pub mod runtime;
 pub mod store;
+
+pub use client::Client;
