@@ -320,3 +320,14 @@ fn links_named_as_the_references_scripts() {
     let output = program(&folder.path().join("mqbroker")).arg("--no-such-option").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
 }
+
+#[test]
+fn the_same_signal_twice_at_once_is_one_wish() {
+    // As `timeout` sends it: to the process, then to its group.
+    let mut server = Server::start(&["--ephemeral"]);
+    for _ in 0..3 {
+        server.signal(Signal::TERM);
+    }
+    assert_eq!(server.wait().code(), Some(0));
+    assert!(!Path::new(server.text("store")).exists());
+}

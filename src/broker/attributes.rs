@@ -113,9 +113,8 @@ mod tests {
 
     #[test]
     fn known_attributes() {
-        let check = |current: Option<&[(&str, &str)]>, next: &[(&str, &str)]| {
-            check_topic(current.map(attributes).as_ref(), &attributes(next))
-        };
+        let check =
+            |current: Option<&[(&str, &str)]>, next: &[(&str, &str)]| check_topic(current.map(attributes).as_ref(), &attributes(next));
         assert!(check(None, &[("message.type", "FIFO"), ("reserve.time", "-1"), ("anything", "x")]).is_ok());
         assert!(check(None, &[("message.type", "fifo")]).unwrap_err().contains("FIFO"));
         assert!(check(None, &[("reserve.time", "x")]).is_err());

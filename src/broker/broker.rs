@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::common::topic::{DataVersion, TopicConfig};
+use crate::common::topic::{DataVersion, PERM_READ_WRITE, TopicConfig};
 use crate::common::unique_id::UniqueIds;
 use crate::config::broker::BrokerConfig;
 use crate::config::host;
@@ -292,7 +292,8 @@ impl Registered for Registrant {
         let permission = context.settings.broker_permission();
         let version = context.topics.data_version(); // before the topics: a change in between is told again
         let limited = |topic: Arc<TopicConfig>| {
-            if topic.perm & permission == topic.perm {
+            // A broker that may be read and written leaves the bit of inheritance alone, as the reference does.
+            if permission & PERM_READ_WRITE == PERM_READ_WRITE || topic.perm & permission == topic.perm {
                 return topic;
             }
             Arc::new(TopicConfig { perm: topic.perm & permission, ..TopicConfig::clone(&topic) })

@@ -124,7 +124,9 @@ impl ConsumerGroup {
                     if known.sub_string != subscription.sub_string || known.expression_type != subscription.expression_type {
                         log::warn!(
                             "consumers of one group subscribe differently, the newer expression counts: group={group} topic={} expressions={:?},{:?}",
-                            subscription.topic, known.sub_string, subscription.sub_string
+                            subscription.topic,
+                            known.sub_string,
+                            subscription.sub_string
                         );
                     }
                     if subscription.sub_version > known.sub_version {
@@ -139,12 +141,15 @@ impl ConsumerGroup {
     }
 }
 
+/// A client with the group it is a member of.
+type InGroup = (Arc<str>, Client);
+
 /// The tables.
 pub struct ClientTable {
     consumers: NameTable<Arc<ConsumerGroup>>,
     producers: NameTable<Arc<Vec<Client>>>,
     /// Producers by client id, with their groups.
-    producer_ids: NameTable<Arc<Vec<(Arc<str>, Client)>>>,
+    producer_ids: NameTable<Arc<Vec<InGroup>>>,
     /// What is to be taken out when a connection goes.
     registered: Mutex<HashMap<ConnectionId, Registered>>,
     notify: Box<dyn Fn(&str) -> bool + Send + Sync>,
@@ -287,10 +292,16 @@ impl ClientTable {
         }
         for (group, client, is_producer) in stale {
             let (id, connection) = (client.connection.id(), &client.connection);
-            log::warn!("client expires: group={group} client={} peer={} silent_ms={}", client.client_id, connection.peer(), now_ms - client.last_update_ms());
+            log::warn!(
+                "client expires: group={group} client={} peer={} silent_ms={}",
+                client.client_id,
+                connection.peer(),
+                now_ms - client.last_update_ms()
+            );
             let (producer_group, consumer_group) = if is_producer { (Some(&*group), None) } else { (None, Some(&*group)) };
             self.unregister(id, &client.client_id, producer_group, consumer_group);
-            let left = self.registered.lock().get(&id).is_some_and(|left| !left.consumer_groups.is_empty() || !left.producer_groups.is_empty());
+            let left =
+                self.registered.lock().get(&id).is_some_and(|left| !left.consumer_groups.is_empty() || !left.producer_groups.is_empty());
             if !left {
                 connection.close();
             }
@@ -482,7 +493,11 @@ mod tests {
 
     fn heartbeat(group: &str, subscriptions: &[(&str, &str, i64)]) -> ConsumerHeartbeat {
         let parse = |(topic, expression, version): &(&str, &str, i64)| SubscriptionData::parse(topic, expression, "TAG", *version).unwrap();
-        ConsumerHeartbeat { group: group.to_owned(), subscriptions: subscriptions.iter().map(parse).collect(), ..ConsumerHeartbeat::default() }
+        ConsumerHeartbeat {
+            group: group.to_owned(),
+            subscriptions: subscriptions.iter().map(parse).collect(),
+            ..ConsumerHeartbeat::default()
+        }
     }
 
     fn beat(table: &ClientTable, peer: &Peer, group: &str, subscriptions: &[(&str, &str, i64)]) -> bool {
@@ -636,7 +651,8 @@ mod tests {
             let peer = Peer::new("c");
             let data = HeartbeatData::from_json(body).unwrap();
             let ConsumerData { group_name, consume_type, message_model, consume_from_where, subscriptions, .. } = data.consumers[0].clone();
-            let heartbeat = ConsumerHeartbeat { group: group_name, consume_type, message_model, consume_from_where, subscriptions, fingerprint: 0 };
+            let heartbeat =
+                ConsumerHeartbeat { group: group_name, consume_type, message_model, consume_from_where, subscriptions, fingerprint: 0 };
             table.consumer_heartbeat(heartbeat, peer.client(0), false);
             let group = table.consumer_group("g").unwrap();
             snapshots.push((group.subscriptions.clone(), group.consume_from_where, group.message_model));

@@ -68,7 +68,9 @@ impl ConfigFile {
                 let (path, bak) = (self.path.display(), backup_path.display());
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,
-                    format!("{path} cannot be read ({main}), nor can its backup {bak} ({why}); repair one, or move both away to start without"),
+                    format!(
+                        "{path} cannot be read ({main}), nor can its backup {bak} ({why}); repair one, or move both away to start without"
+                    ),
                 ));
             }
         };
@@ -105,9 +107,14 @@ impl ConfigFile {
         let aside = self.with_suffix(".damaged");
         let instead = if has_backup { "its backup is used" } else { "there is no backup: starting without" };
         match fs::rename(&self.path, &aside) {
-            Ok(()) => log::error!("metadata file is damaged, {instead}: file={} kept_as={} cause={why}", self.path.display(), aside.display()),
+            Ok(()) => {
+                log::error!("metadata file is damaged, {instead}: file={} kept_as={} cause={why}", self.path.display(), aside.display())
+            }
             Err(error) => {
-                log::error!("metadata file is damaged and cannot be put aside, {instead}: file={} cause={why} error={error}", self.path.display());
+                log::error!(
+                    "metadata file is damaged and cannot be put aside, {instead}: file={} cause={why} error={error}",
+                    self.path.display()
+                );
             }
         }
     }
@@ -345,9 +352,7 @@ impl Shared {
             let content = (job.content)();
             let outcome = job.file.store(&content);
             self.settle(job.index, outcome.as_ref().err());
-            let result = outcome.map_err(|error| {
-                format!("the change could not be made durable (it will be tried again): {error}")
-            });
+            let result = outcome.map_err(|error| format!("the change could not be made durable (it will be tried again): {error}"));
             for done in job.waiting {
                 done(result.clone());
             }
@@ -392,7 +397,11 @@ impl Shared {
             return;
         };
         let pause = entry.retry.map_or(RETRY_PAUSE.0, |(_, pause)| pause);
-        log::error!("metadata was not written, will be tried again: file={} retry_in_ms={} error={error}", entry.file.path().display(), pause.as_millis());
+        log::error!(
+            "metadata was not written, will be tried again: file={} retry_in_ms={} error={error}",
+            entry.file.path().display(),
+            pause.as_millis()
+        );
         entry.dirty = true;
         entry.retry = Some((Instant::now() + pause, (pause * 2).min(RETRY_PAUSE.1)));
     }

@@ -62,8 +62,8 @@ impl GroupTable {
     pub fn load(config: &BrokerConfig, writer: MetadataWriter, now_ms: i64) -> std::io::Result<Self> {
         let file = ConfigFile::new(config.store.root.join("config/subscriptionGroup.json"));
         let loaded = file.load(parse_file)?;
-        let (stored, forbidden, version) = loaded
-            .unwrap_or_else(|| (Vec::new(), ForbiddenTable::new(), DataVersion { timestamp: now_ms, ..DataVersion::default() }));
+        let (stored, forbidden, version) =
+            loaded.unwrap_or_else(|| (Vec::new(), ForbiddenTable::new(), DataVersion { timestamp: now_ms, ..DataVersion::default() }));
         let groups = NameTable::default();
         let made = SYSTEM_GROUPS.iter().map(|name| system_group(name));
         groups.extend(made.chain(stored).map(|group| (group.group_name.as_str().into(), Arc::new(group))));

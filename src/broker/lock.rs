@@ -50,7 +50,9 @@ impl QueueLocks {
                     if lock.client_id != client_id {
                         log::info!(
                             "queue lock expired and changes hands: group={group} topic={} queue={} from={} to={client_id}",
-                            queue.0, queue.1, lock.client_id
+                            queue.0,
+                            queue.1,
+                            lock.client_id
                         );
                         client_id.clone_into(&mut lock.client_id);
                     }

@@ -69,10 +69,7 @@ impl Settings {
             file: ConfigFile::new(path),
             root: config.store.root.clone(),
             broker_permission: AtomicI32::new(config.broker_permission),
-            state: Mutex::new(State {
-                all: config.all.clone(),
-                version: DataVersion { timestamp: now_ms, ..DataVersion::default() },
-            }),
+            state: Mutex::new(State { all: config.all.clone(), version: DataVersion { timestamp: now_ms, ..DataVersion::default() } }),
         }
     }
 
@@ -185,7 +182,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let settings = settings(&folder, &[]);
         assert!(settings.text().0.contains("\nbrokerPermission=6\n"), "{}", settings.text().0);
-        let (changed, version) = settings.update(b"brokerPermission=4\nautoCreateTopicEnable=false\nnoSuchKey=1\nfileReservedTime=48\n", 9).unwrap();
+        let (changed, version) =
+            settings.update(b"brokerPermission=4\nautoCreateTopicEnable=false\nnoSuchKey=1\nfileReservedTime=48\n", 9).unwrap();
         assert_eq!(changed.keys, ["brokerPermission", "autoCreateTopicEnable", "fileReservedTime"]);
         assert_eq!(changed.at_next_start, ["fileReservedTime"]);
         assert!(!changed.auto_create_topic && changed.auto_create_subscription_group);
@@ -205,7 +203,10 @@ mod tests {
             assert!(matches!(settings.update(body.as_bytes(), 1), Err(SettingsError::BlackListed(_))), "{body}");
         }
         let error = settings.update(b"defaultTopicQueueNums=many\nautoCreateTopicEnable=false", 1).unwrap_err();
-        assert!(matches!(&error, SettingsError::Other(text) if text.contains("defaultTopicQueueNums") && text.contains("many")), "{error:?}");
+        assert!(
+            matches!(&error, SettingsError::Other(text) if text.contains("defaultTopicQueueNums") && text.contains("many")),
+            "{error:?}"
+        );
         assert_eq!(file(&folder), "");
         assert_eq!(settings.text().1.counter, 0);
     }

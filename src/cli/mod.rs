@@ -33,7 +33,7 @@ pub fn run() -> i32 {
     let started = Instant::now();
     let words: Vec<std::ffi::OsString> = std::env::args_os().collect();
     let program = words.first().and_then(|path| std::path::Path::new(path).file_stem()?.to_str().map(str::to_owned));
-    if let Some(status) = program.and_then(|program| mq::run(&program, &words, started)) {
+    if let Some(status) = program.and_then(|program| mq::run(&program, &words)) {
         return status;
     }
     if let Some(later) = words.get(1).and_then(|word| LATER.into_iter().find(|later| word == later)) {

@@ -4,7 +4,6 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Instant;
 
 use clap::Parser;
 
@@ -60,8 +59,7 @@ const IMPORTANT: [&str; 22] = [
 ];
 
 /// Runs as a script of the reference, when `program` is the name of one.
-pub fn run(program: &str, words: &[OsString], started: Instant) -> Option<i32> {
-    let _ = started;
+pub fn run(program: &str, words: &[OsString]) -> Option<i32> {
     match program {
         "mqbroker" => Some(run_role(true, words)),
         "mqnamesrv" => Some(run_role(false, words)),

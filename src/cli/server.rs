@@ -54,7 +54,7 @@ fn serve(plan: Plan, common: &CommonArgs, announce: impl FnOnce(&Running)) -> Re
     let log = Log::install(common)?;
     plan.warnings.iter().for_each(|warning| log::warn!("{warning}"));
     raise_descriptor_limit();
-    let mut waiter = Waiter::install().map_err(|error| format!("cannot take over signals: {error}"))?;
+    let waiter = Waiter::install().map_err(|error| format!("cannot take over signals: {error}"))?;
     let running = Running::start(plan)?;
     announce(&running);
     let signal = waiter.wait(|| log.reopen());

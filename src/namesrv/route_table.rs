@@ -6,7 +6,7 @@
 //!   has come back by another connection stays.
 //! - A registration that names every topic of its broker takes away those it does not name. Java brokers do not say whether they name
 //!   every topic (a single changed topic and the parts of a split table look the same), so without the word of one of ours it is guessed
-//!   ([`RouteTable::names_everything`]); one topic alone never takes anything away.
+//!   (`names_everything`); one topic alone never takes anything away.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

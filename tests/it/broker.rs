@@ -116,6 +116,20 @@ fn batches() {
     assert!(messages.iter().enumerate().all(|(n, message)| message.queue_offset == n as i64));
 }
 
+/// The C++ client compresses a batch as a whole; its messages arrive as they were.
+#[test]
+fn a_compressed_batch_is_unpacked() {
+    use std::io::Write;
+    let broker = TestBroker::start();
+    let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+    packed.write_all(&batch_body(&[(b"one", "TAGS\u{1}a\u{2}"), (b"two", "")])).unwrap();
+    let packed = packed.finish().unwrap();
+    broker.send(&Send { code: 10, batch: true, sys_flag: 1, ..Send::new("T", packed.as_slice()) }).expect(0);
+    let messages = broker.consume("T", 0, 2);
+    assert_eq!(bodies(&messages), ["one", "two"]);
+    assert!(messages.iter().all(|message| message.sys_flag & 1 == 0));
+}
+
 #[test]
 fn bad_batches_store_nothing() {
     let broker = TestBroker::start();
@@ -126,7 +140,8 @@ fn bad_batches_store_nothing() {
         let answer = broker.send(&batch(&good[..cut]));
         answer.refused(13, &["batch"]);
     }
-    broker.send(&Send { sys_flag: 1, ..batch(&good) }).refused(13, &["compressed", "sysFlag 1"]);
+    broker.send(&Send { sys_flag: 1, ..batch(&good) }).refused(13, &["compressed", "no zlib stream"]);
+    broker.send(&Send { sys_flag: 0x101, ..batch(&good) }).refused(13, &["compressed", "type 1", "sysFlag 257"]);
     broker.send(&batch(&good).property("DELAY", "3")).refused(13, &["DELAY 3"]);
     broker.send(&batch(&batch_body(&[(b"one", ""), (b"two", "DELAY\u{1}1\u{2}")]))).refused(13, &["entry 1", "delay"]);
     broker.send(&Send { sys_flag: 4, ..batch(&good) }).refused(13, &["transaction"]);
@@ -529,5 +544,19 @@ fn a_port_that_is_taken_is_named_and_leaves_the_folder_alone() {
         };
         assert!(error.to_string().contains(named) && error.to_string().contains("127.0.0.1"), "{error}");
         assert!(!root.exists());
+    }
+}
+
+#[test]
+fn one_message_wakes_a_crowd() {
+    let broker = TestBroker::start();
+    broker.send(&Send::new("T", "0")).expect(0);
+    broker.await_max_offset("T", 0, 1);
+    let crowd: Vec<_> = (0..200).map(|_| broker.pull_later(&Pull { suspend_ms: 15_000, ..Pull::new("T", 0, 1) })).collect();
+    // One of shorter patience behind them is answered in its own time.
+    broker.pull(&Pull { suspend_ms: 100, ..Pull::new("T", 0, 1) }).expect(19);
+    broker.send(&Send::new("T", "1")).expect(0);
+    for waiting in crowd {
+        assert_eq!(bodies(&waiting.recv_timeout(PATIENCE).unwrap().expect(0).messages()), ["1"]);
     }
 }

@@ -107,6 +107,8 @@ fn runtime_info(context: &BrokerContext) -> Answer {
 }
 
 type Table = BTreeMap<String, String>;
+/// Names of a rate, and the total it is the rate of.
+type Rate = (&'static [&'static str], fn(&Totals) -> u64);
 
 fn put(table: &mut Table, name: &str, value: impl ToString) {
     table.insert(name.to_owned(), value.to_string());
@@ -137,7 +139,7 @@ fn about_counts(context: &BrokerContext, table: &mut Table) {
         put(table, &format!("msg{name}TotalTodayMorning"), today);
         put(table, &format!("msg{name}TotalYesterdayMorning"), yesterday);
     }
-    let rates: [(&[&str], fn(&Totals) -> u64); 5] = [
+    let rates: [Rate; 5] = [
         (&["putTps"], |totals| totals.put_messages),
         (&["getFoundTps"], |totals| totals.get_found),
         (&["getMissTps"], |totals| totals.get_missed),
@@ -163,7 +165,8 @@ fn about_counts(context: &BrokerContext, table: &mut Table) {
 fn about_store(context: &BrokerContext, table: &mut Table) {
     let store = context.store.stats();
     let root = context.config.store.root.display().to_string();
-    let log_path = context.config.store.commit_log_path.as_ref().map_or_else(|| format!("{root}/commitlog"), |path| path.display().to_string());
+    let log_path =
+        context.config.store.commit_log_path.as_ref().map_or_else(|| format!("{root}/commitlog"), |path| path.display().to_string());
     // Rounded up to whole percents, as the reference does.
     let ratio = format!("{:?}", (store.commit_log_disk_ratio * 100.0).ceil() / 100.0);
     let unflushed = (store.max_physical_offset - store.flushed_offset).max(0);
@@ -230,7 +233,14 @@ mod tests {
 
     #[test]
     fn sizes() {
-        for (bytes, text) in [(0, "0 B"), (1_023, "1023 B"), (1_024, "1.0 KiB"), (1_536, "1.5 KiB"), (270_582_939_648, "252.0 GiB"), (u64::MAX, "16384.0 PiB")] {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1_023, "1023 B"),
+            (1_024, "1.0 KiB"),
+            (1_536, "1.5 KiB"),
+            (270_582_939_648, "252.0 GiB"),
+            (u64::MAX, "16384.0 PiB"),
+        ] {
             assert_eq!(size_text(bytes), text);
         }
     }

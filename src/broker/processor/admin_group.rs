@@ -2,7 +2,6 @@
 //!
 //! Whatever changes the table is durable before it is answered.
 
-
 use crate::broker::attributes;
 use crate::broker::context::BrokerContext;
 use crate::common::subscription::SubscriptionGroupConfig;

@@ -92,11 +92,8 @@ fn broker_consume_stats(context: &BrokerContext, request: &Command<'_>) -> Outco
 
 fn reset(context: &BrokerContext, request: &Command<'_>) -> Outcome {
     let header = ResetOffsetRequest::decode(request)?;
-    let offsets = if context.config.server_side_reset_offset {
-        reset_on_server(context, &header)?
-    } else {
-        reset_on_clients(context, &header)?
-    };
+    let offsets =
+        if context.config.server_side_reset_offset { reset_on_server(context, &header)? } else { reset_on_clients(context, &header)? };
     log::info!("offsets reset: group={} topic={} timestamp={} queues={}", header.group, header.topic, header.timestamp, offsets.len());
     Ok(Answer::json(reset_offset_json(&offsets, request.language == Language::CPP)))
 }
@@ -119,9 +116,13 @@ fn reset_on_server(context: &BrokerContext, header: &ResetOffsetRequest<'_>) -> 
         return Err(Refusal(response::INVALID_PARAMETER, text));
     }
     if queue_ids.is_empty() {
-        return Err(Refusal(response::SYSTEM_ERROR, format!("No queues to reset: topic {name} has {} read queues.", topic.read_queue_nums)));
+        return Err(Refusal(
+            response::SYSTEM_ERROR,
+            format!("No queues to reset: topic {name} has {} read queues.", topic.read_queue_nums),
+        ));
     }
-    let targets: Vec<(i32, i64)> = queue_ids.map(|queue_id| Ok((queue_id, target(context, header, queue_id)?))).collect::<Result<_, Refusal>>()?;
+    let targets: Vec<(i32, i64)> =
+        queue_ids.map(|queue_id| Ok((queue_id, target(context, header, queue_id)?))).collect::<Result<_, Refusal>>()?;
     for (queue_id, offset) in &targets {
         context.offsets.reset(name, group, *queue_id, *offset);
     }
@@ -152,7 +153,12 @@ fn reset_on_clients(context: &BrokerContext, header: &ResetOffsetRequest<'_>) ->
     let mut offsets = QueueOffsets::new();
     for queue_id in 0..topic.write_queue_nums {
         let committed = context.offsets.get(name, group, queue_id).filter(|offset| *offset >= 0);
-        let unknown = || Refusal(response::SYSTEM_ERROR, format!("THe consumer group <{group}> not exist: no offset of queue {queue_id} of topic {name}"));
+        let unknown = || {
+            Refusal(
+                response::SYSTEM_ERROR,
+                format!("THe consumer group <{group}> not exist: no offset of queue {queue_id} of topic {name}"),
+            )
+        };
         let committed = committed.ok_or_else(unknown)?;
         let (_, max_offset) = context.store.queue_bounds(name, queue_id);
         let wanted = offset_at(context, name, queue_id, header.timestamp, max_offset);

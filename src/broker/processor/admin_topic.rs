@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::broker::attributes;
 use crate::broker::context::BrokerContext;
 use crate::common::topic::{self, TopicConfig, retry_topic};
+use crate::config::broker::BrokerRole;
 use crate::net::service::Placement;
 use crate::remoting::body::group::group_list_json;
 use crate::remoting::body::queue::MessageQueue;
@@ -40,10 +41,11 @@ const MAX_QUEUES: i32 = 16_384;
 
 /// Refuses administrative changes on a slave: they would not reach the master.
 pub(super) fn check_master(context: &BrokerContext, what: &str) -> Result<(), Refusal> {
-    if context.config.broker_id == 0 {
+    let (id, role) = (context.config.broker_id, context.config.broker_role);
+    if id == 0 && role != BrokerRole::Slave {
         return Ok(());
     }
-    let text = format!("Can't modify {what} from slave broker: brokerId={}, send this to the master", context.config.broker_id);
+    let text = format!("Can't modify {what} from slave broker: brokerId={id} brokerRole={role:?}, send this to the master");
     Err(Refusal(response::SYSTEM_ERROR, text))
 }
 

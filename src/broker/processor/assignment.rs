@@ -112,7 +112,10 @@ fn set_mode(context: &BrokerContext, request: &Command<'_>) -> Outcome {
         return Err(Refusal(response::TOPIC_NOT_EXIST, format!("topic[{}] not exist", setting.topic)));
     }
     if context.groups.get(&setting.consumer_group).is_none() {
-        return Err(Refusal(response::SUBSCRIPTION_GROUP_NOT_EXIST, format!("subscription group [{}] does not exist", setting.consumer_group)));
+        return Err(Refusal(
+            response::SUBSCRIPTION_GROUP_NOT_EXIST,
+            format!("subscription group [{}] does not exist", setting.consumer_group),
+        ));
     }
     context.groups.request_modes().set(setting)?;
     Ok(Answer::default())

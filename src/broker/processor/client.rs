@@ -158,7 +158,8 @@ fn check_client(context: &BrokerContext, request: &Command<'_>) -> Outcome {
     let body = CheckClientBody::from_json(request.body)?;
     let Some(subscription) = body.subscription.filter(|subscription| !subscription.is_tag()) else { return Ok(Answer::default()) };
     if !subscription.expression_type.eq_ignore_ascii_case(SQL92) {
-        let text = format!("the expression type {:?} of topic {} is neither TAG nor SQL92", subscription.expression_type, subscription.topic);
+        let text =
+            format!("the expression type {:?} of topic {} is neither TAG nor SQL92", subscription.expression_type, subscription.topic);
         return Err(Refusal(response::SUBSCRIPTION_PARSE_FAILED, text));
     }
     let why = if context.config.enable_property_filter { "" } else { ": enablePropertyFilter=false" };

@@ -155,6 +155,8 @@ impl Parked {
                 None => break,
             };
             let Some(waiting) = self.waiting.pop_front() else { break };
+            let parked_ms = now_ms - (waiting.deadline_ms - self.timeout_ms);
+            context.stats.put_took(u64::try_from(parked_ms).unwrap_or(0));
             waiting.answer.reply_durability(context, waiting.responder, &outcome, scratch);
         }
         self.ask();

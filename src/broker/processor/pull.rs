@@ -288,7 +288,10 @@ impl Pull<'_> {
                 context.offsets.note_pull(&request.topic, &request.consumer_group, request.queue_id, header.next_begin_offset);
                 client_view::body(found.slices, self.language)
             }
-            _ => Body::Empty,
+            _ => {
+                context.stats.missed();
+                Body::Empty
+            }
         };
         responder.reply(code, Some(remark), &header, body);
     }

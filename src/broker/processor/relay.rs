@@ -47,10 +47,8 @@ fn running_info(context: &Arc<BrokerContext>, request: &Command<'_>, responder: 
 
 fn consume_directly(context: &Arc<BrokerContext>, request: &Command<'_>, responder: Responder) {
     relay(context, request, responder, |group_sys_flag| {
-        let mut fields = vec![
-            ("brokerName".to_owned(), context.config.broker_name.clone()),
-            ("groupSysFlag".to_owned(), group_sys_flag.to_string()),
-        ];
+        let mut fields =
+            vec![("brokerName".to_owned(), context.config.broker_name.clone()), ("groupSysFlag".to_owned(), group_sys_flag.to_string())];
         if let Some(topic) = request.ext.text("topic").and_then(|topic| context.topics.get(&topic)) {
             fields.push(("topicSysFlag".to_owned(), topic.topic_sys_flag.to_string()));
         }
@@ -99,7 +97,9 @@ fn consumer(context: &BrokerContext, group: &str, client_id: &str) -> Result<Cli
     let client = client.ok_or_else(|| Refusal(response::SYSTEM_ERROR, format!("The Consumer <{group}> <{client_id}> not online")))?;
     if client.version < FIRST_RELAY_VERSION {
         let version = client.version;
-        let text = format!("The Consumer <{client_id}> Version <{version}> too low to finish, please upgrade it to {FIRST_RELAY_VERSION} (V3_1_8_SNAPSHOT) or later");
+        let text = format!(
+            "The Consumer <{client_id}> Version <{version}> too low to finish, please upgrade it to {FIRST_RELAY_VERSION} (V3_1_8_SNAPSHOT) or later"
+        );
         return Err(Refusal(response::SYSTEM_ERROR, text));
     }
     Ok(client)
@@ -163,9 +163,8 @@ fn consumers_to_ask(context: &BrokerContext, request: &Command<'_>) -> Result<As
         );
         return Err(Refusal(response::SYSTEM_ERROR, text));
     }
-    let is_meant = |client: &&Client| {
-        only.as_deref().is_none_or(|only| client.client_id == only || client.connection.peer().to_string() == only)
-    };
+    let is_meant =
+        |client: &&Client| only.as_deref().is_none_or(|only| client.client_id == only || client.connection.peer().to_string() == only);
     let clients = known.clients.iter().filter(is_meant).cloned().collect();
     Ok(Asked { topic, group, clients })
 }

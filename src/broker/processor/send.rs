@@ -22,7 +22,7 @@ use crate::store::append::{AppendBatch, AppendOutcome};
 use crate::store::error::PutError;
 
 use super::parked::{KeyBytes, Parked, SendAnswer, when_durable};
-use super::send_batch::BatchEntries;
+use super::send_batch::{self, BatchEntries};
 use super::stored_properties::{Parked as OnLevel, Rewrite, Wishes};
 
 /// Staged bytes from which on a read's sends are appended before the read is done.
@@ -396,6 +396,15 @@ fn stage_batch(
     context: &BrokerContext, batch: &mut AppendBatch, stored: &mut String, draft: &Draft<'_>, wishes: &Wishes<'_>,
 ) -> Result<(), Refusal> {
     check_batch(context, draft, wishes)?;
+    // The C++ client compresses a whole batch above 4 KiB; its messages are stored as they were before.
+    let inflated;
+    let draft = if draft.sys_flag & sysflag::COMPRESSED == 0 {
+        draft
+    } else {
+        let body = send_batch::inflate(draft.body, draft.sys_flag, context.config.store.max_message_size).map_err(Refusal::illegal)?;
+        inflated = body;
+        &Draft { body: &inflated, sys_flag: draft.sys_flag & !(sysflag::COMPRESSED | sysflag::COMPRESSION_MASK), ..*draft }
+    };
     let mut count = 0;
     for entry in BatchEntries::new(draft.body) {
         let entry = entry.map_err(Refusal::illegal)?;
@@ -463,8 +472,6 @@ fn check_batch(context: &BrokerContext, draft: &Draft<'_>, wishes: &Wishes<'_>) 
         format!("topic of {} bytes exceeds {} bytes", draft.topic.len(), topic::MAX_TOPIC_LEN)
     } else if draft.topic.starts_with(topic::RETRY_PREFIX) {
         format!("a batch cannot go to retry topic {}", draft.topic)
-    } else if draft.sys_flag & sysflag::COMPRESSED != 0 {
-        format!("a batch must not be compressed (sysFlag {}): its entries would be stored as compressed one by one", draft.sys_flag)
     } else if sysflag::transaction_type(draft.sys_flag) != sysflag::TRANSACTION_NOT || wishes.transaction {
         format!("a batch cannot be part of a transaction (sysFlag {})", draft.sys_flag)
     } else if wishes.delay_level > 0 || wishes.timer.is_some() {

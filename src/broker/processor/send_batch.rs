@@ -11,6 +11,8 @@
 //!
 //! Every length comes from the peer: a wrong one is an error, never a panic, and nothing of the batch is stored.
 
+use crate::common::sysflag;
+
 /// Bytes of an entry without body and properties.
 const MIN_ENTRY: usize = 22;
 
@@ -90,6 +92,30 @@ impl<'a> Iterator for BatchEntries<'a> {
     }
 }
 
+/// Undoes the compression of a whole batch (zlib; types 0 and ZLIB of `sysFlag`), up to `limit` bytes.
+///
+/// # Errors
+/// Another type, bytes that are no zlib stream, or more than `limit` bytes (`maxMessageSize`): the text for the client.
+pub(crate) fn inflate(body: &[u8], sys_flag: i32, limit: usize) -> Result<Vec<u8>, String> {
+    use std::io::Read;
+    let kind = (sys_flag & sysflag::COMPRESSION_MASK) >> 8;
+    if kind != 0 && kind != 3 {
+        return Err(format!(
+            "the message is illegal: a batch compressed with type {kind} (sysFlag {sys_flag}) cannot be unpacked, only zlib (0, 3)"
+        ));
+    }
+    let mut out = Vec::new();
+    let read = flate2::read::ZlibDecoder::new(body).take(limit as u64 + 1).read_to_end(&mut out);
+    read.map_err(|error| format!("the message is illegal: the compressed batch of {} bytes is no zlib stream: {error}", body.len()))?;
+    if out.len() > limit {
+        return Err(format!(
+            "the message is illegal: the compressed batch of {} bytes unpacks to more than maxMessageSize of {limit} bytes",
+            body.len()
+        ));
+    }
+    Ok(out)
+}
+
 fn i32_at(bytes: &[u8], at: usize) -> i32 {
     i32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
@@ -118,6 +144,21 @@ mod tests {
             ends.push(bytes.len());
         }
         (bytes, ends)
+    }
+
+    #[test]
+    fn compressed_batches_are_unpacked_within_the_limit() {
+        use std::io::Write;
+        let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(&[7; 5000]).unwrap();
+        let packed = encoder.finish().unwrap();
+        for sys_flag in [0x1, 0x301] {
+            assert_eq!(inflate(&packed, sys_flag, 5000).unwrap(), [7; 5000]);
+        }
+        assert!(inflate(&packed, 0x1, 4999).unwrap_err().contains("4999"));
+        assert!(inflate(&packed, 0x101, 5000).unwrap_err().contains("type 1"));
+        assert!(inflate(&packed[..20], 0x1, 5000).is_err());
+        assert!(inflate(b"not zlib", 0x1, 5000).unwrap_err().contains("8 bytes"));
     }
 
     #[test]

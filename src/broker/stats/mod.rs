@@ -176,7 +176,7 @@ impl BrokerStats {
             topic.sample(&broker.ticks, due, now_ms);
         }
         self.days.lock().advance(now_ms, &totals);
-        if self.samples.fetch_add(1, Relaxed) % SAMPLES_PER_WRITE == 0 {
+        if self.samples.fetch_add(1, Relaxed).is_multiple_of(SAMPLES_PER_WRITE) {
             self.latency.next_minute();
             self.persist();
         }
@@ -414,7 +414,12 @@ impl QueueFlows {
 
 impl Flow {
     fn new(created_ms: i64) -> Self {
-        Self { messages: AtomicU64::new(0), bytes: AtomicU64::new(0), calls: AtomicU64::new(0), history: Mutex::new(History::new(created_ms)) }
+        Self {
+            messages: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
+            history: Mutex::new(History::new(created_ms)),
+        }
     }
 
     fn add(&self, messages: u64, bytes: u64) {
@@ -486,7 +491,14 @@ mod tests {
         for (name, key, sum) in expect {
             assert_eq!(minute(&stats, name, key, now), Some(sum), "{name} {key}");
         }
-        for (name, key) in [("TOPIC_PUT_NUMS", "U"), ("GROUP_GET_NUMS", "T"), ("QUEUE_PUT_NUMS", "T@7"), ("QUEUE_PUT_NUMS", "T@x"), ("BROKER_PUT_NUMS", "x"), ("x", "T")] {
+        for (name, key) in [
+            ("TOPIC_PUT_NUMS", "U"),
+            ("GROUP_GET_NUMS", "T"),
+            ("QUEUE_PUT_NUMS", "T@7"),
+            ("QUEUE_PUT_NUMS", "T@x"),
+            ("BROKER_PUT_NUMS", "x"),
+            ("x", "T"),
+        ] {
             assert_eq!(minute(&stats, name, key, now), None, "{name} {key}");
         }
         run(&stats, &mut now, 180);
@@ -519,7 +531,10 @@ mod tests {
             run(&stats, &mut now, 10);
         }
         assert_eq!(stats.rates(now, |totals| totals.put_messages), [7.0, 7.0, 7.0]);
-        assert_eq!((stats.topic_put_tps("T", now), stats.group_get_tps("T", "g", now), stats.group_get_tps("T", "h", now)), (7.0, 1.0, 0.0));
+        assert_eq!(
+            (stats.topic_put_tps("T", now), stats.group_get_tps("T", "g", now), stats.group_get_tps("T", "h", now)),
+            (7.0, 1.0, 0.0)
+        );
         assert_eq!(stats.broker.lock().rates.len(), MAX_RATE_POINTS);
     }
 

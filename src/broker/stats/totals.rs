@@ -131,7 +131,12 @@ impl Days {
         let number = |name: &str| value.get(name).and_then(Value::as_i64).unwrap_or(0);
         let direction = |name: &str| {
             let part = |part: &str| number(&format!("{name}{part}")).max(0) as u64;
-            Direction { before_start: part("Total"), now: part("Total"), today_morning: part("TodayMorning"), yesterday_morning: part("YesterdayMorning") }
+            Direction {
+                before_start: part("Total"),
+                now: part("Total"),
+                today_morning: part("TodayMorning"),
+                yesterday_morning: part("YesterdayMorning"),
+            }
         };
         Ok(Self { day: number("day"), put: direction("put"), get: direction("get") })
     }
@@ -182,8 +187,8 @@ impl Days {
 fn local_day(now_ms: i64) -> i64 {
     const DAY_SECONDS: i64 = 86_400;
     let seconds = now_ms.div_euclid(1_000);
-    let offset = jiff::Timestamp::from_second(seconds)
-        .map_or(0, |timestamp| i64::from(jiff::tz::TimeZone::system().to_offset(timestamp).seconds()));
+    let offset =
+        jiff::Timestamp::from_second(seconds).map_or(0, |timestamp| i64::from(jiff::tz::TimeZone::system().to_offset(timestamp).seconds()));
     (seconds + offset).div_euclid(DAY_SECONDS)
 }
 
@@ -224,7 +229,19 @@ impl PutLatency {
     /// The last minute as the reference prints it.
     pub fn distribution(&self) -> String {
         const NAMES: [&str; BUCKETS] = [
-            "<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s", "1~2s", "2~3s", "3~4s", "4~5s", "5~10s", "10s~",
+            "<=0ms",
+            "0~10ms",
+            "10~50ms",
+            "50~100ms",
+            "100~200ms",
+            "200~500ms",
+            "500ms~1s",
+            "1~2s",
+            "2~3s",
+            "3~4s",
+            "4~5s",
+            "5~10s",
+            "10s~",
         ];
         let counts = self.last_minute.lock();
         NAMES.iter().zip(counts.iter()).map(|(name, count)| format!("[{name}]:{count} ")).collect()
@@ -315,7 +332,10 @@ mod tests {
         latency.add(20_000);
         assert!(latency.distribution().starts_with("[<=0ms]:0 "));
         latency.next_minute();
-        assert_eq!(latency.distribution(), "[<=0ms]:98 [0~10ms]:0 [10~50ms]:1 [50~100ms]:0 [100~200ms]:0 [200~500ms]:0 [500ms~1s]:0 [1~2s]:0 [2~3s]:0 [3~4s]:0 [4~5s]:0 [5~10s]:0 [10s~]:1 ");
+        assert_eq!(
+            latency.distribution(),
+            "[<=0ms]:98 [0~10ms]:0 [10~50ms]:1 [50~100ms]:0 [100~200ms]:0 [200~500ms]:0 [500ms~1s]:0 [1~2s]:0 [2~3s]:0 [3~4s]:0 [4~5s]:0 [5~10s]:0 [10s~]:1 "
+        );
         assert_eq!((latency.quantile_ms(0.5), latency.quantile_ms(0.99), latency.quantile_ms(1.0)), (0.0, 50.0, 20_000.0));
         latency.next_minute();
         assert_eq!((latency.quantile_ms(0.99), latency.max_ms()), (0.0, 20_000));

@@ -331,7 +331,10 @@ mod tests {
             assignments_json(Some(&[queue(0)]), MessageRequestMode::Pull),
             r#"{"messageQueueAssignments":[{"messageQueue":{"brokerName":"b","queueId":0,"topic":"T"},"mode":"PULL"}]}"#
         );
-        let body = QueryAssignmentBody::from_json(br#"{"topic":"T","consumerGroup":"g","clientId":"c","strategyName":"AVG","messageModel":"BROADCASTING"}"#).unwrap();
+        let body = QueryAssignmentBody::from_json(
+            br#"{"topic":"T","consumerGroup":"g","clientId":"c","strategyName":"AVG","messageModel":"BROADCASTING"}"#,
+        )
+        .unwrap();
         assert!(body.is_broadcasting);
     }
 }

@@ -137,7 +137,13 @@ mod tests {
     use super::*;
 
     fn connection() -> ClientConnection {
-        ClientConnection { client_id: "c@1".to_owned(), client_addr: "1.2.3.4:5".to_owned(), language: "GO", version: 317, last_update_ms: 9 }
+        ClientConnection {
+            client_id: "c@1".to_owned(),
+            client_addr: "1.2.3.4:5".to_owned(),
+            language: "GO",
+            version: 317,
+            last_update_ms: 9,
+        }
     }
 
     #[test]
@@ -146,7 +152,13 @@ mod tests {
         assert_eq!(consumer_list(br#"{"consumerIdList":["a","b"]}"#).unwrap(), ["a", "b"]);
         let subscriptions = BTreeMap::from([("T".to_owned(), Arc::new(SubscriptionData::parse("T", "TagA", "TAG", 7).unwrap()))]);
         assert_eq!(
-            consumer_connection_json(&[connection()], ConsumeType::Passively, MessageModel::Clustering, ConsumeFromWhere::LastOffset, &subscriptions),
+            consumer_connection_json(
+                &[connection()],
+                ConsumeType::Passively,
+                MessageModel::Clustering,
+                ConsumeFromWhere::LastOffset,
+                &subscriptions
+            ),
             r#"{"connectionSet":[{"clientAddr":"1.2.3.4:5","clientId":"c@1","language":"GO","version":317}],"consumeFromWhere":"CONSUME_FROM_LAST_OFFSET","consumeType":"CONSUME_PASSIVELY","messageModel":"CLUSTERING","subscriptionTable":{"T":{"classFilterMode":false,"codeSet":[2598919],"expressionType":"TAG","subString":"TagA","subVersion":7,"tagsSet":["TagA"],"topic":"T"}}}"#
         );
         assert_eq!(
@@ -158,7 +170,10 @@ mod tests {
 
     #[test]
     fn client_checks() {
-        let body = CheckClientBody::from_json(br#"{"clientId":"c","group":"g","subscriptionData":{"topic":"T","subString":"a > 1","expressionType":"SQL92"}}"#).unwrap();
+        let body = CheckClientBody::from_json(
+            br#"{"clientId":"c","group":"g","subscriptionData":{"topic":"T","subString":"a > 1","expressionType":"SQL92"}}"#,
+        )
+        .unwrap();
         assert_eq!(body.subscription.unwrap().expression_type, "SQL92");
         assert_eq!(CheckClientBody::from_json(b"{}").unwrap(), CheckClientBody::default());
     }

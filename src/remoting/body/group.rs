@@ -155,7 +155,8 @@ impl RequestModeSetting {
         Ok(Self {
             topic: text(value, "topic").unwrap_or_default(),
             consumer_group: text(value, "consumerGroup").unwrap_or_default(),
-            mode: MessageRequestMode::from_name(&mode).ok_or_else(|| format!("the message request mode {mode:?} is neither PULL nor POP"))?,
+            mode: MessageRequestMode::from_name(&mode)
+                .ok_or_else(|| format!("the message request mode {mode:?} is neither PULL nor POP"))?,
             pop_share_queue_num: value.get("popShareQueueNum").and_then(Value::as_i64).unwrap_or(0) as i32,
         })
     }

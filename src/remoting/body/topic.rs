@@ -46,10 +46,7 @@ pub fn topic_config_list(body: &[u8]) -> Result<Vec<TopicConfig>, String> {
 /// An entry is no object.
 pub fn topic_config_table(value: &Value) -> Result<Vec<TopicConfig>, String> {
     let members = value.get("topicConfigTable").map_or(&[][..], Value::members);
-    members
-        .iter()
-        .map(|(name, config)| topic_config(config, &name.as_text().unwrap_or_default()))
-        .collect()
+    members.iter().map(|(name, config)| topic_config(config, &name.as_text().unwrap_or_default())).collect()
 }
 
 /// Reads a version; absent members are 0.
@@ -60,10 +57,7 @@ pub fn data_version(value: Option<&Value>) -> DataVersion {
 
 /// Appends `{"counter":…,"stateVersion":…,"timestamp":…}`.
 pub fn write_data_version(out: &mut String, version: &DataVersion) {
-    ObjectWriter::new(out)
-        .int("counter", version.counter)
-        .int("stateVersion", version.state_version)
-        .int("timestamp", version.timestamp);
+    ObjectWriter::new(out).int("counter", version.counter).int("stateVersion", version.state_version).int("timestamp", version.timestamp);
 }
 
 /// Body of 21's answer.
