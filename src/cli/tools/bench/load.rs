@@ -294,6 +294,8 @@ mod tests {
         assert_eq!(oneway.messages, 2000);
         let bounded = send(&target, &Load { max_bytes: Some(50_000), ..load() }).unwrap();
         assert!(bounded.all_messages > 20 && bounded.all_messages < 500, "{}", bounded.all_messages);
+        // Another topic has other bodies, whatever was sent last.
+        send(&target, &Load { topic: "U".into(), body_bytes: 7, count: Some(1), ..load() }).unwrap();
         let pulled = pull(&target, &Load { batch: 32, count: Some(3200), ..load() }).unwrap();
         assert!(pulled.messages >= 2000, "the last pull of a stretch may bring fewer");
     }
