@@ -181,6 +181,20 @@ fn a_restarted_consumer_goes_on_and_a_broker_restart_loses_nothing() {
 }
 
 #[test]
+fn a_client_finds_a_broker_that_came_back_elsewhere() {
+    // The broker takes any free port, so it practically never has the one it had.
+    let mut cluster = Cluster::start();
+    let client = cluster.client();
+    let producer = client.producer("p").unwrap();
+    producer.send(&Message::new("T", "before")).unwrap();
+    let consumer = from_first(&client, "g", "T");
+    assert_eq!(body(&poll(&consumer, 1)[0]), "before");
+    cluster.restart_broker();
+    until("a send succeeds", || producer.send(&Message::new("T", "after")).is_ok());
+    assert_eq!(body(&poll(&consumer, 1)[0]), "after");
+}
+
+#[test]
 fn two_consumers_share_and_one_takes_over() {
     let cluster = Cluster::start();
     let (one, two) = (cluster.client(), cluster.client());

@@ -115,7 +115,11 @@ fn kind(name: &str, own_names: &[String]) -> &'static str {
         "retry"
     } else if name.starts_with(DLQ_PREFIX) {
         "dlq"
-    } else if topic::is_system_topic(name) || own_names.iter().any(|own| own == name) || name.ends_with(topic::REPLY_SUFFIX) {
+    } else if topic::is_system_topic(name)
+        || name.starts_with("RMQ_SYS_")
+        || own_names.iter().any(|own| own == name)
+        || name.ends_with(topic::REPLY_SUFFIX)
+    {
         "system"
     } else {
         "user"
@@ -431,6 +435,7 @@ mod tests {
             ("%RETRY%g", "retry"),
             ("%DLQ%g", "dlq"),
             ("TBW102", "system"),
+            ("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "system"),
             ("broker-a", "system"),
             ("DefaultCluster_REPLY_TOPIC", "system"),
         ] {

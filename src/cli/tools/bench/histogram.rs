@@ -67,6 +67,8 @@ pub struct Outcome {
     pub requests: u64,
     /// Messages of the warm-up too.
     pub all_messages: u64,
+    /// One-way messages that the broker did not store.
+    pub lost: u64,
     /// Time measured, in nanoseconds.
     pub elapsed_ns: u64,
     pub latencies: Latencies,
@@ -79,8 +81,16 @@ impl Outcome {
         self.body_bytes += other.body_bytes;
         self.requests += other.requests;
         self.all_messages += other.all_messages;
+        self.lost += other.lost;
         self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
         self.latencies.add(&other.latencies);
+    }
+
+    /// Takes `lost` of all messages out of what was measured, in proportion: what was not stored is no throughput.
+    pub fn lose(&mut self, lost: u64) {
+        let kept = |amount: u64| (u128::from(amount) * u128::from(self.all_messages - lost) / u128::from(self.all_messages.max(1))) as u64;
+        (self.messages, self.body_bytes) = (kept(self.messages), kept(self.body_bytes));
+        self.lost = lost;
     }
 
     /// Messages per second.
@@ -126,5 +136,8 @@ mod tests {
         assert_eq!(whole.rate(), 500.0);
         assert_eq!(whole.mb_per_second(), 0.5);
         assert_eq!(Outcome::default().rate(), 0.0);
+        let mut leaky = Outcome { all_messages: 2000, ..part(1000, 1_000_000_000) };
+        leaky.lose(500);
+        assert_eq!((leaky.messages, leaky.body_bytes, leaky.lost), (750, 750_000, 500));
     }
 }

@@ -24,6 +24,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{Failure, finish, parse_duration, parse_rate, show_log};
+use histogram::Outcome;
 use load::Load;
 use null_broker::NullBroker;
 use report::Row;
@@ -156,8 +157,8 @@ impl LoadArgs {
         }
     }
 
-    fn tell(&self, work: &str, target: &Target, outcome: histogram::Outcome) -> Result<(), Failure> {
-        let row = Row {
+    fn row(&self, work: &str, outcome: Outcome) -> Row {
+        Row {
             broker: "broker".to_owned(),
             work: work.to_owned(),
             connections: self.connections,
@@ -165,15 +166,25 @@ impl LoadArgs {
             body_bytes: self.size,
             outcome,
             null_rate: None,
-        };
+        }
+    }
+
+    /// Prints the figures; of several rows the first is the load's.
+    fn tell(&self, target: &Target, rows: &[Row]) -> Result<(), Failure> {
         let mut out = std::io::stdout();
         if self.json {
-            let mut value = row.json();
+            let mut values = rows.iter().map(Row::json);
+            let mut value = values.next().unwrap_or_default();
+            for (part, row) in values.zip(&rows[1..]) {
+                value[&row.work] = part;
+            }
             value["address"] = target.address().into();
             value["rate"] = self.rate.into();
             return Ok(writeln!(out, "{value}")?);
         }
-        Ok(writeln!(out, "{}\n{}", report::head(), row.text())?)
+        writeln!(out, "{}", report::head())?;
+        rows.iter().try_for_each(|row| writeln!(out, "{}", row.text()))?;
+        Ok(())
     }
 }
 
@@ -186,7 +197,9 @@ fn send(args: &LoadArgs) -> Result<(), Failure> {
         (false, 1) => "send".to_owned(),
         (_, batch) => format!("batch {batch}"),
     };
-    args.tell(&work, &target, outcome)
+    let lost = outcome.lost;
+    args.tell(&target, &[args.row(&work, outcome)])?;
+    if lost > 0 { Err(Failure::Failed(format!("{lost} one-way messages were not stored"))) } else { Ok(()) }
 }
 
 fn pull(args: &LoadArgs) -> Result<(), Failure> {
@@ -195,7 +208,7 @@ fn pull(args: &LoadArgs) -> Result<(), Failure> {
     }
     let target = args.target()?;
     let outcome = load::pull(&target, &args.load(&format!("petrel_bench_pull_{}", args.size), 32)).map_err(Failure::Failed)?;
-    args.tell("pull", &target, outcome)
+    args.tell(&target, &[args.row("pull", outcome)])
 }
 
 fn end_to_end(args: &LoadArgs) -> Result<(), Failure> {
@@ -206,8 +219,7 @@ fn end_to_end(args: &LoadArgs) -> Result<(), Failure> {
     let mut load = args.load("petrel_bench_e2e", 1);
     load.rate = load.rate.or(Some(1000.0));
     let result = load::end_to_end(&target, &load).map_err(Failure::Failed)?;
-    args.tell("e2e", &target, result.received)?;
-    if args.json { Ok(()) } else { args.tell("send", &target, result.sent) }
+    args.tell(&target, &[args.row("e2e", result.received), args.row("send", result.sent)])
 }
 
 fn null_broker(port: u16, ready_json: bool) -> Result<(), Failure> {

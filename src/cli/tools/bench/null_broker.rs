@@ -4,10 +4,11 @@
 //! answered with one write. Pulls get a canned batch whose offsets fit the request. Route, heartbeat and offset requests get the least
 //! that lets a load or a client go on.
 
+use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
@@ -31,7 +32,7 @@ const SEEMING_END: i64 = 1 << 40;
 const MAX_BATCH: i32 = 1024;
 /// Queues of every topic.
 const QUEUES: i32 = 8;
-/// Body of canned messages until a send shows another length.
+/// Body of canned messages of a topic that nothing was sent to.
 const DEFAULT_BODY_BYTES: usize = 1024;
 
 /// A running null broker.
@@ -44,11 +45,17 @@ pub struct NullBroker {
 #[derive(Default)]
 struct Shared {
     stopping: AtomicBool,
-    /// Messages sent so far.
-    stored: AtomicUsize,
-    /// Length of the last message's body, for canned batches.
-    body_bytes: AtomicUsize,
+    topics: Mutex<HashMap<String, Topic>>,
     streams: Mutex<Vec<TcpStream>>,
+}
+
+/// What is remembered of a topic.
+#[derive(Clone, Copy, Default)]
+struct Topic {
+    /// Messages sent so far, to all queues.
+    stored: usize,
+    /// Length of the last message's body, for canned batches.
+    body_bytes: usize,
 }
 
 impl NullBroker {
@@ -59,7 +66,7 @@ impl NullBroker {
     pub fn start(port: u16) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared { body_bytes: AtomicUsize::new(DEFAULT_BODY_BYTES), ..Shared::default() });
+        let shared = Arc::new(Shared::default());
         let for_acceptor = shared.clone();
         let acceptor = Thread::spawn("null", "accept", move || accept(&listener, &for_acceptor))?;
         Ok(Self { address, shared, acceptor: Some(acceptor) })
@@ -109,7 +116,15 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 
 fn serve(mut stream: TcpStream, shared: &Shared) {
     let Ok(local) = stream.local_addr() else { return };
-    let mut connection = Connection { local, shared, out: Vec::with_capacity(READ_BYTES), canned: None, sent: 0, ids: String::new() };
+    let mut connection = Connection {
+        local,
+        shared,
+        out: Vec::with_capacity(READ_BYTES),
+        canned: None,
+        topic: String::new(),
+        sent: Topic::default(),
+        ids: String::new(),
+    };
     let mut inbox = vec![0; READ_BYTES];
     let mut filled = 0;
     loop {
@@ -149,7 +164,9 @@ struct Connection<'a> {
     shared: &'a Shared,
     out: Vec<u8>,
     canned: Option<Canned>,
-    sent: usize,
+    /// Topic of the last send, and what came for it since it was last noted.
+    topic: String,
+    sent: Topic,
     ids: String,
 }
 
@@ -166,15 +183,33 @@ struct Canned {
 impl Connection<'_> {
     /// Writes what the last read's requests are answered with.
     fn answer(&mut self, stream: &mut TcpStream) -> io::Result<()> {
-        if self.sent > 0 {
-            self.shared.stored.fetch_add(self.sent, Ordering::Relaxed);
-            self.sent = 0;
-        }
+        self.note();
         if !self.out.is_empty() {
             stream.write_all(&self.out)?;
             self.out.clear();
         }
         Ok(())
+    }
+
+    /// Makes known to other connections what came.
+    fn note(&mut self) {
+        if self.sent.stored == 0 {
+            return;
+        }
+        let mut topics = self.shared.topics.lock();
+        match topics.get_mut(&self.topic) {
+            Some(topic) => *topic = Topic { stored: topic.stored + self.sent.stored, body_bytes: self.sent.body_bytes },
+            None => {
+                topics.insert(self.topic.clone(), self.sent);
+            }
+        }
+        self.sent.stored = 0;
+    }
+
+    /// What is known of a topic, this connection's sends included.
+    fn topic(&mut self, name: &str) -> Option<Topic> {
+        self.note();
+        self.shared.topics.lock().get(name).copied()
     }
 
     fn handle(&mut self, command: &Command<'_>) {
@@ -187,9 +222,10 @@ impl Connection<'_> {
             }
             request::GET_CONSUMER_LIST_BY_GROUP => self.reply(command, response::SUCCESS, &(), b"{\"consumerIdList\":[\"null\"]}"),
             request::GET_MAX_OFFSET => {
-                // The messages of all queues are counted together, as queue 0's.
+                // The messages of all queues of a topic are counted together, as queue 0's.
                 let first = command.ext.i32("queueId").ok().flatten() == Some(0);
-                let offset = if first { self.shared.stored.load(Ordering::Relaxed) + self.sent } else { 0 };
+                let topic = self.topic(&command.ext.text("topic").unwrap_or_default());
+                let offset = topic.filter(|_| first).map_or(0, |topic| topic.stored);
                 self.reply(command, response::SUCCESS, &[("offset", offset.to_string().as_str())], &[]);
             }
             request::GET_MIN_OFFSET | request::SEARCH_OFFSET_BY_TIMESTAMP => {
@@ -217,14 +253,15 @@ impl Connection<'_> {
             return self.reply(command, response::SYSTEM_ERROR, &(), &[]);
         };
         let messages = if header.batch { batch_len(command.body) } else { 1 };
-        let offset = self.sent as i64;
-        self.sent += messages;
+        if header.topic != self.topic {
+            self.note();
+            self.topic = header.topic.clone().into_owned();
+        }
+        let offset = self.sent.stored as i64;
+        self.sent.stored += messages;
+        self.sent.body_bytes = if header.batch { first_body_len(command.body) } else { command.body.len() };
         if command.is_oneway() {
             return;
-        }
-        let body_bytes = if header.batch { first_body_len(command.body) } else { command.body.len() };
-        if body_bytes != self.shared.body_bytes.load(Ordering::Relaxed) {
-            self.shared.body_bytes.store(body_bytes, Ordering::Relaxed);
         }
         let mut ids = std::mem::take(&mut self.ids);
         ids.clear();
@@ -251,7 +288,7 @@ impl Connection<'_> {
             return self.reply(command, response::SYSTEM_ERROR, &(), &[]);
         };
         let count = header.max_msg_nums.clamp(1, MAX_BATCH);
-        let body_bytes = self.shared.body_bytes.load(Ordering::Relaxed);
+        let body_bytes = self.topic(&header.topic).map_or(DEFAULT_BODY_BYTES, |topic| topic.body_bytes);
         let fits = |canned: &Canned| {
             canned.topic == header.topic && canned.queue_id == header.queue_id && canned.count == count && canned.body_bytes == body_bytes
         };

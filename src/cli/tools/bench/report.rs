@@ -62,7 +62,8 @@ impl Row {
             us(|summary| summary.max_us),
         ];
         let share = self.share().map_or("-".to_owned(), |share| format!("{share:.2}"));
-        format!("{} {share:>7}", line(&cells))
+        let lost = if self.outcome.lost > 0 { format!("  {} lost", self.outcome.lost) } else { String::new() };
+        format!("{} {share:>7}{lost}", line(&cells))
     }
 
     /// The row as JSON.
@@ -84,6 +85,7 @@ impl Row {
             "p999Us": summary.map(|summary| summary.p999_us),
             "maxUs": summary.map(|summary| summary.max_us),
             "shareOfNull": self.share(),
+            "lost": self.outcome.lost,
         })
     }
 }

@@ -169,7 +169,7 @@ fn measure(args: &Args, subject: &mut Subject, case: Case, null_rate: Option<f64
         rate: None,
         threads: args.threads,
         backlog: BACKLOG,
-        max_bytes: Some(LOAD_BYTES),
+        max_bytes: subject.max_bytes(),
     };
     let failed =
         |what: String| Failure::Failed(format!("{} {} {}x{}: {what}", subject.name, case.kind.name(), case.connections, case.pipeline));
@@ -252,6 +252,11 @@ impl Subject {
             }
         };
         Ok(self.running.insert(running).address.clone())
+    }
+
+    /// Bytes of one load: what is stored is bounded.
+    fn max_bytes(&self) -> Option<u64> {
+        (!matches!(self.start, Start::Null)).then_some(LOAD_BYTES)
     }
 
     fn wrote(&mut self, bytes: u64) {
