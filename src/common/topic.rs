@@ -21,6 +21,10 @@ pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 pub const HALF_TOPIC: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
 /// Finished half messages.
 pub const OP_HALF_TOPIC: &str = "RMQ_SYS_TRANS_OP_HALF_TOPIC";
+/// Half messages of the reference's other transaction store; there in folders taken over.
+pub const ROCKSDB_HALF_TOPIC: &str = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC";
+/// Finished half messages of the same.
+pub const ROCKSDB_OP_HALF_TOPIC: &str = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC";
 /// Half messages that were checked too often.
 pub const TRANS_CHECK_MAX_TIME_TOPIC: &str = "TRANS_CHECK_MAX_TIME_TOPIC";
 /// Self test of clients.
@@ -124,7 +128,7 @@ pub fn dlq_topic(group: &str) -> String {
 
 /// Whether clients may neither delete nor alter the topic.
 pub fn is_system_topic(topic: &str) -> bool {
-    const NAMES: [&str; 9] = [
+    const NAMES: [&str; 11] = [
         TBW102,
         SCHEDULE_TOPIC,
         BENCHMARK_TOPIC,
@@ -134,13 +138,24 @@ pub fn is_system_topic(topic: &str) -> bool {
         TRANS_CHECK_MAX_TIME_TOPIC,
         SELF_TEST_TOPIC,
         OFFSET_MOVED_EVENT,
+        ROCKSDB_HALF_TOPIC,
+        ROCKSDB_OP_HALF_TOPIC,
     ];
     topic.starts_with(SYSTEM_PREFIX) || NAMES.contains(&topic)
 }
 
 /// Whether clients may not send to the topic.
 pub fn is_send_forbidden(topic: &str) -> bool {
-    const NAMES: [&str; 6] = [SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_EVENT];
+    const NAMES: [&str; 8] = [
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT,
+        ROCKSDB_HALF_TOPIC,
+        ROCKSDB_OP_HALF_TOPIC,
+    ];
     NAMES.contains(&topic)
 }
 

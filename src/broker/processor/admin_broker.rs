@@ -1,4 +1,4 @@
-//! Administration of the broker itself: configuration (25, 26), runtime information (28), statistics (315), cleaning (306, 329), HA (907).
+//! Administration of the broker itself: configuration (25, 26), runtime information (28), statistics (315), cleaning (306, 329), HA (905, 907, 1007).
 
 use std::collections::BTreeMap;
 
@@ -25,6 +25,11 @@ pub(crate) const REQUESTS: &[(i32, Placement, Handler)] = &[
     (code::CLEAN_EXPIRED_CONSUMEQUEUE, Placement::Pool, |context, _request, to| send(to, Ok(clean_files(context)))),
     (code::DELETE_EXPIRED_COMMITLOG, Placement::Pool, |context, _request, to| send(to, Ok(clean_files(context)))),
     (code::GET_BROKER_HA_STATUS, Placement::Pool, |context, _request, to| send(to, ha_status(context))),
+    (code::GET_BROKER_EPOCH_CACHE, Placement::Inline, |_context, _request, to| {
+        to.error(response::SYSTEM_ERROR, "this request only for controllerMode ");
+    }),
+    // A lone master has nobody to act for.
+    (code::NOTIFY_MIN_BROKER_ID_CHANGE, Placement::Inline, |_context, _request, to| to.ok()),
 ];
 
 /// Items that one answer lists at most.
