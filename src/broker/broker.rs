@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use crate::common::topic::{DataVersion, PERM_READ_WRITE, TopicConfig};
 use crate::common::unique_id::UniqueIds;
 use crate::config::broker::BrokerConfig;
+use crate::config::config_file::MetadataWriter;
 use crate::config::host;
 use crate::net::server::{Listener, Server, ServerConfig};
 use crate::net::service::Port;
@@ -22,7 +23,6 @@ use crate::store::arrival::{Arrival, ArrivalListener};
 use crate::store::fs::{Fs, RealFs};
 
 use super::clients::ClientTable;
-use super::config_file::MetadataWriter;
 use super::context::BrokerContext;
 use super::delay::DelayLevels;
 use super::group::GroupTable;

@@ -14,11 +14,11 @@ use serde::Serialize;
 use crate::common::subscription::SubscriptionGroupConfig;
 use crate::common::topic::{DataVersion, PERM_READ, check_group};
 use crate::config::broker::BrokerConfig;
+use crate::config::config_file::{ConfigFile, MetadataWriter, Persisted, to_pretty_json};
 use crate::remoting::body::group::{ForbiddenTable, forbidden_table, group_config_table};
 use crate::remoting::body::topic::data_version;
 use crate::remoting::fastjson;
 
-use super::config_file::{ConfigFile, MetadataWriter, Persisted, to_pretty_json};
 use super::request_mode::RequestModes;
 use super::table::{Change, NameTable};
 use super::topic::version_members;

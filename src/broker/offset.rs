@@ -15,12 +15,12 @@ use serde::Serialize;
 
 use crate::common::topic::DataVersion;
 use crate::config::broker::BrokerConfig;
+use crate::config::config_file::{ConfigFile, MetadataWriter, to_pretty_json};
 use crate::remoting::body::object::object_text;
 use crate::remoting::body::topic::{data_version, write_data_version};
 use crate::remoting::fastjson::{self, Value};
 use crate::runtime::clock::Clock;
 
-use super::config_file::{ConfigFile, MetadataWriter, to_pretty_json};
 use super::topic::version_members;
 
 const SHARDS: usize = 64;

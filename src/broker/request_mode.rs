@@ -6,9 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::config::broker::BrokerConfig;
+use crate::config::config_file::{ConfigFile, MetadataWriter};
 use crate::remoting::body::group::{RequestModeSetting, request_modes, request_modes_json};
-
-use super::config_file::{ConfigFile, MetadataWriter};
 
 type Table = BTreeMap<String, BTreeMap<String, RequestModeSetting>>;
 

@@ -17,10 +17,10 @@ use crate::common::topic::{
     SELF_TEST_TOPIC, SYSTEM_PREFIX, TBW102, TIMER_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, TopicConfig, is_system_topic,
 };
 use crate::config::broker::BrokerConfig;
+use crate::config::config_file::{ConfigFile, MetadataWriter, Persisted, to_pretty_json};
 use crate::remoting::body::topic::{data_version, topic_config_table};
 use crate::remoting::fastjson;
 
-use super::config_file::{ConfigFile, MetadataWriter, Persisted, to_pretty_json};
 use super::table::{Change, NameTable};
 
 /// Bit 1 of a topic's flags: subscribed to in unit mode.

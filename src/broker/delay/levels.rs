@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::broker::config_file::{ConfigFile, MetadataWriter};
 use crate::broker::context::BrokerContext;
 use crate::common::properties;
 use crate::common::record::{Draft, Record};
 use crate::common::topic::{HALF_TOPIC, SCHEDULE_TOPIC};
 use crate::config::broker::BrokerConfig;
+use crate::config::config_file::{ConfigFile, MetadataWriter};
 use crate::runtime::thread::Thread;
 use crate::store::MessageStore;
 use crate::store::append::{AppendBatch, AppendOutcome};

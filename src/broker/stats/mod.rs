@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 
 use crate::common::topic::is_system_topic;
 use crate::config::broker::BrokerConfig;
+use crate::config::config_file::{ConfigFile, MetadataWriter};
 
-use super::config_file::{ConfigFile, MetadataWriter};
 use super::table::{Change, NameTable};
 
 use totals::{Days, Stripes};
