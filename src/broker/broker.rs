@@ -230,7 +230,8 @@ impl Opened {
         let groups = GroupTable::load(config, self.writer.clone(), now_ms).map_err(damaged)?;
         let offsets = OffsetTable::load(config, self.writer.clone()).map_err(damaged)?;
         let delay = DelayLevels::load(config, Arc::clone(&self.store), self.writer.clone()).map_err(damaged)?;
-        let stats = BrokerStats::load(config, self.writer.clone(), now_ms).map_err(damaged)?;
+        offsets.report_ahead(|topic, queue_id| self.store.queue_bounds(topic, queue_id).1);
+        let stats = BrokerStats::load(config, self.writer.clone(), now_ms);
         let registration = Registration::new(config, self.clock.clone());
         Ok(Arc::new_cyclic(|weak| BrokerContext {
             clients: ClientTable::new(wants_notification(weak.clone())),

@@ -60,7 +60,7 @@ impl GroupTable {
     /// # Errors
     /// Both copies are unreadable.
     pub fn load(config: &BrokerConfig, writer: MetadataWriter, now_ms: i64) -> std::io::Result<Self> {
-        let file = ConfigFile::new(config.store.root.join("config/subscriptionGroup.json"));
+        let file = ConfigFile::of_broker(config, "subscriptionGroup.json");
         let loaded = file.load(parse_file)?;
         let (stored, forbidden, version) =
             loaded.unwrap_or_else(|| (Vec::new(), ForbiddenTable::new(), DataVersion { timestamp: now_ms, ..DataVersion::default() }));

@@ -77,7 +77,7 @@ impl DelayLevels {
     /// Both copies are unreadable.
     pub(crate) fn load(config: &BrokerConfig, store: Arc<MessageStore>, writer: MetadataWriter) -> std::io::Result<Arc<Self>> {
         let delays_ms = config.store.delay_levels_ms.clone();
-        let file = ConfigFile::new(config.store.root.join("config/delayOffset.json"));
+        let file = ConfigFile::of_broker(config, "delayOffset.json");
         let loaded = file.load(|text| Progress::from_json(text, delays_ms.len()))?;
         let mut progress = loaded.unwrap_or_else(|| Progress::new(delays_ms.len()));
         clamp(&mut progress, &store);
