@@ -146,7 +146,8 @@ impl ConfigFile {
         log::warn!("metadata is lost, starting without: file={path} state={main_state:?} backup={bak} backup_state={backup_state:?}");
         for (copy, at) in [(main, &self.path), (backup, &backup_path)] {
             if let Copy::Damaged(_) = copy {
-                log::warn!("damaged metadata file is kept: file={} kept_as={}", at.display(), put_aside(at)?.display());
+                let kept = put_aside(at)?;
+                log::warn!("damaged metadata file is kept: file={} kept_as={}", at.display(), kept.display());
             }
         }
         Ok(())

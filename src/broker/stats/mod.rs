@@ -611,5 +611,10 @@ mod tests {
         stats.got("T", 0, "g", 1, 10);
         let [put, get] = stats.daily(start + 2_000);
         assert_eq!((put.0, get.0), (7, 1));
+        for name in ["config/stats.json", "config/stats.json.bak"] {
+            std::fs::write(folder.path().join(name), "{\"day\":").unwrap();
+        }
+        let [put, get] = load(start + 3_000).0.daily(start + 3_000);
+        assert_eq!((put.0, get.0), (0, 0), "damaged: they begin anew");
     }
 }
