@@ -40,14 +40,16 @@ pub struct ConfigFile {
 }
 
 /// What is done when a damaged file has no readable backup.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Unreadable {
     /// The start fails.
     Fails,
     /// The start fails; a key would allow to begin empty.
     FailsUnlessAllowed,
     /// Empty: the key allows it.
-    IsEmpty,
+    Allowed,
+    /// Empty: nothing of worth is lost.
+    NoMatter,
 }
 
 /// What lies at a path.
@@ -68,7 +70,7 @@ impl ConfigFile {
     /// A file of a broker's `config` folder; `allowEmptyConfigOnCorruption` decides what comes of it when it is damaged.
     pub fn of_broker(config: &BrokerConfig, name: &str) -> Self {
         let allowed = config.allow_empty_config_on_corruption;
-        let unreadable = if allowed { Unreadable::IsEmpty } else { Unreadable::FailsUnlessAllowed };
+        let unreadable = if allowed { Unreadable::Allowed } else { Unreadable::FailsUnlessAllowed };
         Self { path: config.store.root.join("config").join(name), unreadable }
     }
 
@@ -104,7 +106,7 @@ impl ConfigFile {
 
     /// As [`ConfigFile::load`], for what may be lost: whatever is wrong with the file is a warning, and a damaged one is kept aside.
     pub fn load_or_begin_anew<T>(&self, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
-        let lenient = Self { unreadable: Unreadable::IsEmpty, ..self.clone() };
+        let lenient = Self { unreadable: Unreadable::NoMatter, ..self.clone() };
         lenient.load(parse).unwrap_or_else(|error| {
             log::warn!("file cannot be read, beginning anew: file={} error={error}", self.path.display());
             None
@@ -133,17 +135,19 @@ impl ConfigFile {
         let backup_path = self.with_suffix(".bak");
         let (path, bak) = (self.path.display(), backup_path.display());
         let (main_state, backup_state) = (main.state(), backup.state());
-        if self.unreadable != Unreadable::IsEmpty {
-            let key = match self.unreadable {
-                Unreadable::Fails => String::new(),
-                _ => format!(", or set {ALLOW_EMPTY_KEY}=true to start without (they are kept)"),
-            };
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("{path} cannot be read ({main_state}), nor can its backup {bak} ({backup_state}): repair one, move both away{key}"),
-            ));
-        }
-        log::warn!("metadata is lost, starting without: file={path} state={main_state:?} backup={bak} backup_state={backup_state:?}");
+        let refused = |advice: &str| {
+            let text = format!("{path} cannot be read ({main_state}), nor can its backup {bak} ({backup_state}): {advice}");
+            io::Error::new(io::ErrorKind::InvalidData, text)
+        };
+        let level = match self.unreadable {
+            Unreadable::Fails => return Err(refused("repair one, or move both away to start without")),
+            Unreadable::FailsUnlessAllowed => {
+                return Err(refused(&format!("repair one, or set {ALLOW_EMPTY_KEY}=true to start without (they are kept)")));
+            }
+            Unreadable::Allowed => log::Level::Error,
+            Unreadable::NoMatter => log::Level::Warn,
+        };
+        log::log!(level, "metadata is lost, starting without: file={path} state={main_state:?} backup={bak} backup_state={backup_state:?}");
         for (copy, at) in [(main, &self.path), (backup, &backup_path)] {
             if let Copy::Damaged(_) = copy {
                 let kept = put_aside(at)?;
