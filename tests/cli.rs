@@ -102,6 +102,15 @@ fn fails(arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
+/// Text of the answer to a request that must succeed: its remark and its body.
+fn ask(address: &str, code: i32, body: &str) -> (String, String) {
+    let client = RemotingClient::start(RemotingClientConfig::default()).unwrap();
+    let answer = client.invoke(address, code, &[], Body::Owned(body.into()), PATIENCE).unwrap();
+    let answer = answer.view();
+    assert_eq!(answer.code, 0, "{:?}", answer.remark);
+    (answer.remark.unwrap_or_default().to_string(), String::from_utf8_lossy(answer.body).into_owned())
+}
+
 fn route(namesrv: &str, topic: &str) -> TopicRouteData {
     let client = RemotingClient::start(RemotingClientConfig::default()).unwrap();
     let answer = client.invoke(namesrv, 105, &[("topic", topic)], Body::Empty, PATIENCE).unwrap();
@@ -234,6 +243,70 @@ fn a_store_belongs_to_one_broker() {
     server.stop();
     assert!(!folder.path().join("abort").exists(), "stopped in order");
     Server::start(&["server", "--port", "0", "--store", store]).stop();
+}
+
+#[test]
+fn damaged_metadata_is_status_1_and_names_both_copies() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().to_str().unwrap();
+    let config = folder.path().join("config");
+    let start = ["broker", "--port", "0", "--bind", "127.0.0.1", "--store", store];
+    let allowed = [&start[..], &["--set", "allowEmptyConfigOnCorruption=true"]].concat();
+    Server::start(&start).stop();
+    for name in ["topics.json", "subscriptionGroup.json", "consumerOffset.json"] {
+        let file = config.join(name);
+        let _ = std::fs::remove_file(config.join(format!("{name}.bak"))); // it may not be there
+        for damage in ["{\"dataVersion\":{\"counter\":", "garbage", "\0\0\0"] {
+            std::fs::write(&file, damage).unwrap();
+            for _ in 0..2 {
+                let (status, text) = fails(&start);
+                let error = text.lines().last().unwrap();
+                assert!(
+                    status == 1
+                        && error.starts_with("petrel: ")
+                        && error.contains(&format!("{name} "))
+                        && error.contains(&format!("{name}.bak ")),
+                    "{status} {text}"
+                );
+                assert_eq!(std::fs::read_to_string(&file).unwrap(), damage);
+            }
+        }
+        Server::start(&allowed).stop();
+        let kept = std::fs::read_dir(&config).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        assert_eq!(kept.filter(|kept| kept.starts_with(&format!("{name}.corrupt."))).count(), 1);
+        std::fs::write(&file, "").unwrap();
+        Server::start(&start).stop();
+    }
+    std::fs::write(config.join("stats.json"), "garbage").unwrap();
+    std::fs::write(config.join("stats.json.bak"), "garbage").unwrap();
+    let text = Server::start(&start).stop();
+    assert!(text.contains("stats.json"), "{text}");
+}
+
+#[test]
+fn changed_configuration_survives_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("broker.conf");
+    std::fs::write(&file, "# mine\nfileReservedTime = 72\n").unwrap();
+    for with_file in [false, true] {
+        let store = folder.path().join(format!("store-{with_file}"));
+        let mut arguments = vec!["broker", "--port", "0", "--bind", "127.0.0.1", "--store", store.to_str().unwrap()];
+        if with_file {
+            arguments.extend(["-c", file.to_str().unwrap()]);
+        }
+        let server = Server::start(&arguments);
+        let (remark, _) = ask(server.text("broker"), 25, "brokerPermission=4\nfileReservedTime=48\nmaxMessageSize=1000\n");
+        assert!(remark.contains("next start") && remark.contains("fileReservedTime") && remark.contains("maxMessageSize"), "{remark}");
+        assert!(!remark.contains("brokerPermission"), "{remark}");
+        server.stop();
+        let server = Server::start(&arguments);
+        let (_, text) = ask(server.text("broker"), 26, "");
+        for line in ["brokerPermission=4", "fileReservedTime=48", "maxMessageSize=1000"] {
+            assert!(text.lines().any(|other| other == line), "{line}, file {with_file}: {text}");
+        }
+        server.stop();
+    }
+    assert!(std::fs::read_to_string(&file).unwrap().starts_with("# mine\n"));
 }
 
 #[test]

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use crate::common::topic::{DataVersion, PERM_READ_WRITE, TopicConfig};
 use crate::common::unique_id::UniqueIds;
 use crate::config::broker::BrokerConfig;
+use crate::config::config_file::MetadataWriter;
 use crate::config::host;
 use crate::net::server::{Listener, Server, ServerConfig};
 use crate::net::service::Port;
@@ -22,7 +23,6 @@ use crate::store::arrival::{Arrival, ArrivalListener};
 use crate::store::fs::{Fs, RealFs};
 
 use super::clients::ClientTable;
-use super::config_file::MetadataWriter;
 use super::context::BrokerContext;
 use super::delay::DelayLevels;
 use super::group::GroupTable;
@@ -230,7 +230,8 @@ impl Opened {
         let groups = GroupTable::load(config, self.writer.clone(), now_ms).map_err(damaged)?;
         let offsets = OffsetTable::load(config, self.writer.clone()).map_err(damaged)?;
         let delay = DelayLevels::load(config, Arc::clone(&self.store), self.writer.clone()).map_err(damaged)?;
-        let stats = BrokerStats::load(config, self.writer.clone(), now_ms).map_err(damaged)?;
+        offsets.report_ahead(|topic, queue_id| self.store.queue_bounds(topic, queue_id).1);
+        let stats = BrokerStats::load(config, self.writer.clone(), now_ms);
         let registration = Registration::new(config, self.clock.clone());
         Ok(Arc::new_cyclic(|weak| BrokerContext {
             clients: ClientTable::new(wants_notification(weak.clone())),

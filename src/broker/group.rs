@@ -14,11 +14,11 @@ use serde::Serialize;
 use crate::common::subscription::SubscriptionGroupConfig;
 use crate::common::topic::{DataVersion, PERM_READ, check_group};
 use crate::config::broker::BrokerConfig;
+use crate::config::config_file::{ConfigFile, MetadataWriter, Persisted, to_pretty_json};
 use crate::remoting::body::group::{ForbiddenTable, forbidden_table, group_config_table};
 use crate::remoting::body::topic::data_version;
 use crate::remoting::fastjson;
 
-use super::config_file::{ConfigFile, MetadataWriter, Persisted, to_pretty_json};
 use super::request_mode::RequestModes;
 use super::table::{Change, NameTable};
 use super::topic::version_members;
@@ -60,7 +60,7 @@ impl GroupTable {
     /// # Errors
     /// Both copies are unreadable.
     pub fn load(config: &BrokerConfig, writer: MetadataWriter, now_ms: i64) -> std::io::Result<Self> {
-        let file = ConfigFile::new(config.store.root.join("config/subscriptionGroup.json"));
+        let file = ConfigFile::of_broker(config, "subscriptionGroup.json");
         let loaded = file.load(parse_file)?;
         let (stored, forbidden, version) =
             loaded.unwrap_or_else(|| (Vec::new(), ForbiddenTable::new(), DataVersion { timestamp: now_ms, ..DataVersion::default() }));

@@ -2,13 +2,12 @@
 //!
 //! - [`broker`]: builds everything, starts it, stops it in order.
 //! - [`context`]: what processors share. [`topic`], [`group`], [`offset`], [`clients`], [`lock`]: managers, state then persistence
-//!   ([`config_file`]). [`processor`]: one file per request family. [`hold`]: long polls. [`delay`]: delay levels.
+//!   ([`crate::config::config_file`]). [`processor`]: one file per request family. [`hold`]: long polls. [`delay`]: delay levels.
 //! - [`out_api`]: calls to name servers. [`tasks`]: what is done now and then.
 
 #[allow(clippy::module_inception, reason = "the broker is what this folder is about, and one file of it")]
 pub mod broker;
 pub mod clients;
-pub mod config_file;
 pub mod context;
 pub mod delay;
 pub mod group;

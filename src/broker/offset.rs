@@ -15,12 +15,12 @@ use serde::Serialize;
 
 use crate::common::topic::DataVersion;
 use crate::config::broker::BrokerConfig;
+use crate::config::config_file::{ConfigFile, MetadataWriter, to_pretty_json};
 use crate::remoting::body::object::object_text;
 use crate::remoting::body::topic::{data_version, write_data_version};
 use crate::remoting::fastjson::{self, Value};
 use crate::runtime::clock::Clock;
 
-use super::config_file::{ConfigFile, MetadataWriter, to_pretty_json};
 use super::topic::version_members;
 
 const SHARDS: usize = 64;
@@ -71,7 +71,7 @@ impl OffsetTable {
     /// # Errors
     /// Both copies are unreadable.
     pub fn load(config: &BrokerConfig, writer: MetadataWriter) -> std::io::Result<Self> {
-        let file = ConfigFile::new(config.store.root.join("config/consumerOffset.json"));
+        let file = ConfigFile::of_broker(config, "consumerOffset.json");
         let shared = Shared::default();
         if let Some((offsets, version)) = file.load(parse_file)? {
             for (topic, group, queue_id, offset) in offsets {
@@ -202,6 +202,39 @@ impl OffsetTable {
         }
     }
 
+    /// Warns of every group whose offset lies behind the end of its queue, as `max_offset` of a topic and queue id tells it: its
+    /// consumers are told so at their first pull. Nothing is changed.
+    pub fn report_ahead(&self, max_offset: impl Fn(&str, i32) -> i64) {
+        for ahead in self.ahead(max_offset) {
+            log::warn!(
+                "group's committed offset is ahead of its queue: group={} topic={} queueId={} offset={} max={} queues_ahead={}",
+                ahead.group,
+                ahead.topic,
+                ahead.queue_id,
+                ahead.offset,
+                ahead.max,
+                ahead.queues
+            );
+        }
+    }
+
+    /// One entry a group, by name.
+    fn ahead(&self, max_offset: impl Fn(&str, i32) -> i64) -> Vec<Ahead> {
+        let mut found = BTreeMap::<String, Ahead>::new();
+        for (key, queues) in self.shared.table() {
+            let Some((topic, group)) = key.split_once('@') else { continue };
+            for (queue_id, offset) in queues {
+                let max = max_offset(topic, queue_id);
+                if offset > max {
+                    let (topic, group) = (topic.to_owned(), group.to_owned());
+                    let first = Ahead { group: group.clone(), topic, queue_id, offset, max, queues: 0 };
+                    found.entry(group).or_insert(first).queues += 1;
+                }
+            }
+        }
+        found.into_values().collect()
+    }
+
     /// All offsets as the answer to 43 has them: queue ids as bare integer keys.
     pub fn to_json(&self) -> String {
         let table = self.shared.table();
@@ -243,6 +276,17 @@ impl OffsetTable {
         self.shared.version.lock().next(Clock::System.now_ms());
         self.writer.write_and_wait(self.file)
     }
+}
+
+/// A group that is ahead of at least one queue: the first of them, and how many there are.
+#[derive(Debug, PartialEq, Eq)]
+struct Ahead {
+    group: String,
+    topic: String,
+    queue_id: i32,
+    offset: i64,
+    max: i64,
+    queues: usize,
 }
 
 impl Default for Shared {
@@ -333,9 +377,10 @@ fn parse_file(text: &str) -> Result<(Offsets, DataVersion), String> {
         };
         for (queue_id, offset) in queues.members() {
             let queue_id = queue_id.as_i64().and_then(|id| i32::try_from(id).ok());
-            if let (Some(queue_id), Some(offset)) = (queue_id, offset.as_i64()) {
-                offsets.push((topic.to_owned(), group.to_owned(), queue_id, offset));
-            }
+            let (Some(queue_id), Some(offset)) = (queue_id, offset.as_i64()) else {
+                return Err(format!("a queue or an offset of {key} is no number"));
+            };
+            offsets.push((topic.to_owned(), group.to_owned(), queue_id, offset));
         }
     }
     Ok((offsets, data_version(value.get("dataVersion"))))
@@ -354,6 +399,21 @@ mod tests {
     }
 
     const JAVA_FILE: &str = "{\n\t\"dataVersion\":{\"counter\":1,\"stateVersion\":0,\"timestamp\":1690000000000},\n\t\"groupTopicMap\":{\"g1\":[\"TopicTest\"]},\n\t\"offsetTable\":{\n\t\t\"TopicTest@g1\":{0:38,1:37,2:38,3:37\n\t\t},\n\t\t\"%RETRY%g1@g1\":{0:0\n\t\t},\n\t\t\"T@T%g%1.2.3.4@77\":{\"5\":6},\n\t\t\"no-group\":{0:1}\n\t}\n}";
+
+    #[test]
+    fn groups_ahead_of_their_queues_are_told_once_each() {
+        let folder = tempfile::tempdir().unwrap();
+        let (offsets, _writer) = load(folder.path());
+        for (topic, group, queue_id, offset) in
+            [("A", "g", 1, 9), ("A", "g", 0, 8), ("B", "g", 0, 7), ("A", "even", 0, 5), ("A", "new", 0, -1)]
+        {
+            offsets.commit(topic, group, queue_id, offset);
+        }
+        let ahead = offsets.ahead(|topic, _| if topic == "A" { 5 } else { 0 });
+        let first = Ahead { group: "g".to_owned(), topic: "A".to_owned(), queue_id: 0, offset: 8, max: 5, queues: 3 };
+        assert_eq!(ahead, [first]);
+        assert_eq!(offsets.get("A", "g", 0), Some(8), "never rewritten");
+    }
 
     #[test]
     fn reads_java_and_writes_for_java() {

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::config::broker::BrokerConfig;
+use crate::config::config_file::{ConfigFile, MetadataWriter};
 use crate::remoting::body::group::{RequestModeSetting, request_modes, request_modes_json};
-
-use super::config_file::{ConfigFile, MetadataWriter};
 
 type Table = BTreeMap<String, BTreeMap<String, RequestModeSetting>>;
 
@@ -25,7 +24,7 @@ impl RequestModes {
     /// # Errors
     /// Both copies are unreadable.
     pub(super) fn load(config: &BrokerConfig, writer: MetadataWriter) -> std::io::Result<Self> {
-        let file = ConfigFile::new(config.store.root.join("config/messageRequestMode.json"));
+        let file = ConfigFile::of_broker(config, "messageRequestMode.json");
         let table = Arc::new(Mutex::new(file.load(|text| request_modes(text.as_bytes()))?.unwrap_or_default()));
         let content = Arc::clone(&table);
         let handle = writer.register(file, Arc::new(move || request_modes_json(&content.lock())));

@@ -13,12 +13,11 @@ use parking_lot::Mutex;
 
 use crate::common::topic::DataVersion;
 use crate::config::broker::BrokerConfig;
+use crate::config::config_file::ConfigFile;
 use crate::config::edit::with_values;
 use crate::config::keys;
 use crate::config::raw::{RawConfig, Source};
 use crate::config::resolve::Resolver;
-
-use super::config_file::ConfigFile;
 
 /// Keys that take effect at once.
 const RUN_TIME_KEYS: [&str; 3] = ["brokerPermission", "autoCreateTopicEnable", "autoCreateSubscriptionGroup"];

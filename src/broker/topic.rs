@@ -17,10 +17,10 @@ use crate::common::topic::{
     SELF_TEST_TOPIC, SYSTEM_PREFIX, TBW102, TIMER_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, TopicConfig, is_system_topic,
 };
 use crate::config::broker::BrokerConfig;
+use crate::config::config_file::{ConfigFile, MetadataWriter, Persisted, to_pretty_json};
 use crate::remoting::body::topic::{data_version, topic_config_table};
 use crate::remoting::fastjson;
 
-use super::config_file::{ConfigFile, MetadataWriter, Persisted, to_pretty_json};
 use super::table::{Change, NameTable};
 
 /// Bit 1 of a topic's flags: subscribed to in unit mode.
@@ -51,7 +51,7 @@ impl TopicTable {
     /// # Errors
     /// Both copies are unreadable.
     pub fn load(config: &BrokerConfig, writer: MetadataWriter, now_ms: i64) -> std::io::Result<Self> {
-        let file = ConfigFile::new(config.store.root.join("config/topics.json"));
+        let file = ConfigFile::of_broker(config, "topics.json");
         let loaded = file.load(parse_file)?;
         let (stored, version) = loaded.unwrap_or_else(|| (Vec::new(), DataVersion { timestamp: now_ms, ..DataVersion::default() }));
         let made = system_topics(config);
@@ -448,7 +448,7 @@ mod tests {
         assert!(fixture.load().get("TopicTest").is_some(), "backup only");
         fixture.write("topics.json", &JAVA_FILE[..200]);
         assert!(fixture.load().get("TopicTest").is_some(), "torn main file");
-        assert_eq!(fs::read_to_string(fixture.path("topics.json.damaged")).unwrap(), JAVA_FILE[..200]);
+        assert_eq!(read(&fixture.path("topics.json")), JAVA_FILE, "written anew from the backup");
         fixture.write("topics.json", "[1]");
         fixture.write("topics.json.bak", "{");
         let error = TopicTable::load(&fixture.config, MetadataWriter::start("").unwrap(), 0).err().unwrap();

@@ -104,6 +104,8 @@ pub struct BrokerConfig {
     pub net_threads: Option<usize>,
     /// `workThreads` (ours); `None`: by cores.
     pub work_threads: Option<usize>,
+    /// `allowEmptyConfigOnCorruption` (ours): a metadata file that is damaged and has no readable backup counts as empty.
+    pub allow_empty_config_on_corruption: bool,
     /// The store's part; `root` is `storePathRootDir`.
     pub store: StoreConfig,
     /// Every key given or defaulted, as text, for request 26; sorted by key.
@@ -156,6 +158,7 @@ impl BrokerConfig {
             idle_seconds: 120,
             net_threads: None,
             work_threads: None,
+            allow_empty_config_on_corruption: false,
             store: StoreConfig::new(root),
             all: std::collections::BTreeMap::new(),
         }

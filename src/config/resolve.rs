@@ -154,8 +154,8 @@ impl<'a> Resolver<'a> {
     }
 
     fn identity(&mut self, config: &mut BrokerConfig) {
-        config.cluster_name = self.name("brokerClusterName", &config.cluster_name);
-        config.broker_name = self.name("brokerName", &host::host_name());
+        config.cluster_name = self.broker_name("brokerClusterName", &config.cluster_name);
+        config.broker_name = self.broker_name("brokerName", &host::host_name());
         config.broker_role = self.choice(
             "brokerRole",
             "ASYNC_MASTER",
@@ -221,6 +221,7 @@ impl<'a> Resolver<'a> {
     }
 
     fn store(&mut self, config: &mut BrokerConfig) {
+        config.allow_empty_config_on_corruption = self.bool("allowEmptyConfigOnCorruption", config.allow_empty_config_on_corruption);
         let store = &mut config.store;
         store.commit_log_path = self.path("storePathCommitLog");
         store.commit_log_file_size = self.number("mappedFileSizeCommitLog", store.commit_log_file_size as i64, 4_096..=INT_MAX) as usize;
@@ -389,6 +390,23 @@ impl<'a> Resolver<'a> {
         if value.is_empty() {
             self.bad_key(key, "a text that is not empty");
             return default.to_owned();
+        }
+        value
+    }
+
+    /// A name that name servers and clients put into lists (`broker-a:4;broker-b:4`). No lenience: another name is another broker.
+    fn broker_name(&mut self, key: &'static str, default: &str) -> String {
+        let value = self.name(key, default);
+        let separates = |c: char| c.is_whitespace() || c.is_control() || ";:,\"'`".contains(c);
+        if let Some(wrong) = value.chars().find(|c| separates(*c)) {
+            let source = self.raw.get(key).map_or_else(|| "default".to_owned(), |given| given.source.to_string());
+            let text = format!(
+                "{source}: {key}={}: {wrong:?} is not allowed, nor any other blank, control character, quote, ; : or ,",
+                value.escape_debug()
+            );
+            if !self.findings.errors.contains(&text) {
+                self.findings.errors.push(text);
+            }
         }
         value
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use crate::broker::config_file::{ConfigFile, to_pretty_json};
+use crate::config::config_file::{ConfigFile, to_pretty_json};
 use crate::remoting::fastjson::{self, Value};
 
 /// Namespace of order configurations: topic to `broker:count;…`.

@@ -461,7 +461,7 @@ impl Processor {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(error) => return Err(refuse(format!("{}: {error}", path.display()))),
         };
-        let file = crate::broker::config_file::ConfigFile::new(path);
+        let file = crate::config::config_file::ConfigFile::new(path);
         file.store(&edit::with_values(&old, &changes)).map_err(|error| refuse(error.to_string()))?;
         self.config.store(Arc::new(fresh));
         let later: Vec<&str> = changes.iter().map(|(key, _)| key.as_str()).filter(|key| !RUN_TIME_KEYS.contains(key)).collect();

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::broker::config_file::{ConfigFile, MetadataWriter};
 use crate::broker::context::BrokerContext;
 use crate::common::properties;
 use crate::common::record::{Draft, Record};
 use crate::common::topic::{HALF_TOPIC, SCHEDULE_TOPIC};
 use crate::config::broker::BrokerConfig;
+use crate::config::config_file::{ConfigFile, MetadataWriter};
 use crate::runtime::thread::Thread;
 use crate::store::MessageStore;
 use crate::store::append::{AppendBatch, AppendOutcome};
@@ -77,7 +77,7 @@ impl DelayLevels {
     /// Both copies are unreadable.
     pub(crate) fn load(config: &BrokerConfig, store: Arc<MessageStore>, writer: MetadataWriter) -> std::io::Result<Arc<Self>> {
         let delays_ms = config.store.delay_levels_ms.clone();
-        let file = ConfigFile::new(config.store.root.join("config/delayOffset.json"));
+        let file = ConfigFile::of_broker(config, "delayOffset.json");
         let loaded = file.load(|text| Progress::from_json(text, delays_ms.len()))?;
         let mut progress = loaded.unwrap_or_else(|| Progress::new(delays_ms.len()));
         clamp(&mut progress, &store);

@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 
 use crate::common::topic::is_system_topic;
 use crate::config::broker::BrokerConfig;
+use crate::config::config_file::{ConfigFile, MetadataWriter};
 
-use super::config_file::{ConfigFile, MetadataWriter};
 use super::table::{Change, NameTable};
 
 use totals::{Days, Stripes};
@@ -87,20 +87,17 @@ struct Flow {
 }
 
 impl BrokerStats {
-    /// Statistics whose daily totals go on over restarts (`config/stats.json`).
-    ///
-    /// # Errors
-    /// Both copies of the file are unreadable by the system.
-    pub fn load(config: &BrokerConfig, writer: MetadataWriter, now_ms: i64) -> std::io::Result<Self> {
-        let file = ConfigFile::new(config.store.root.join("config/stats.json"));
-        let days = file.load(Days::parse)?.unwrap_or_default().resume(now_ms);
+    /// Statistics whose daily totals go on over restarts (`config/stats.json`), or begin anew with a warning when the file is damaged.
+    pub fn load(config: &BrokerConfig, writer: MetadataWriter, now_ms: i64) -> Self {
+        let file = ConfigFile::of_broker(config, "stats.json");
+        let days = file.load_or_begin_anew(Days::parse).unwrap_or_default().resume(now_ms);
         let days = Arc::new(Mutex::new(days));
         let content = Arc::clone(&days);
         let handle = writer.register(file, Arc::new(move || content.lock().to_json()));
         let written = Mutex::new(days.lock().numbers());
         let stats = Self { days, written, file: Some((writer, handle)), ..Self::default() };
         stats.sample(now_ms);
-        Ok(stats)
+        stats
     }
 
     /// Messages of `bytes` in all (their records) were stored by one request.
@@ -602,7 +599,7 @@ mod tests {
         let start = 1_700_000_000_000;
         let load = |now| {
             let writer = MetadataWriter::start("").unwrap();
-            (BrokerStats::load(&config, writer.clone(), now).unwrap(), writer)
+            (BrokerStats::load(&config, writer.clone(), now), writer)
         };
         let (stats, writer) = load(start);
         stats.put("T", 0, 5, 50);
@@ -614,5 +611,10 @@ mod tests {
         stats.got("T", 0, "g", 1, 10);
         let [put, get] = stats.daily(start + 2_000);
         assert_eq!((put.0, get.0), (7, 1));
+        for name in ["config/stats.json", "config/stats.json.bak"] {
+            std::fs::write(folder.path().join(name), "{\"day\":").unwrap();
+        }
+        let [put, get] = load(start + 3_000).0.daily(start + 3_000);
+        assert_eq!((put.0, get.0), (0, 0), "damaged: they begin anew");
     }
 }

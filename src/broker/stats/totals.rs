@@ -128,6 +128,9 @@ impl Days {
     /// What is wrong, and where.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let value = fastjson::parse(text.as_bytes())?;
+        if !matches!(value, Value::Object(_)) {
+            return Err("no JSON object".to_owned());
+        }
         let number = |name: &str| value.get(name).and_then(Value::as_i64).unwrap_or(0);
         let direction = |name: &str| {
             let part = |part: &str| number(&format!("{name}{part}")).max(0) as u64;

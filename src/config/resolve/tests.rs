@@ -69,7 +69,9 @@ fn a_files_values() {
         "registerNameServerPeriod=1000",
         "bindAddress=::",
         "diskFreeReserveBytes=1000000",
+        "allowEmptyConfigOnCorruption=true",
     ]);
+    assert!(config.allow_empty_config_on_corruption);
     assert!(findings.errors.is_empty() && findings.refusals.is_empty(), "{findings:?}");
     assert_eq!((config.cluster_name.as_str(), config.broker_name.as_str(), config.listen_port), ("c1", "b1", 30911));
     assert_eq!(config.ha_listen_port, None);
@@ -108,6 +110,25 @@ fn all_errors_at_once() {
     has("autoCreateTopicEnable=yes: expected true or false");
     has("flushDiskType=SOMETIMES: expected SYNC_FLUSH or ASYNC_FLUSH");
     has("b.conf:6: transactionTimeOut=soon: expected a 64-bit integer");
+}
+
+#[test]
+fn names_of_brokers_and_clusters_separate_nothing() {
+    for name in ["broker-a", "B_1.x|y%z", "host.example.org", "生产-1", "a/b(c)", "x@y"] {
+        for key in ["brokerName", "brokerClusterName"] {
+            assert_eq!(broker(&[&format!("{key}={name}")]).1, Findings::default(), "{key}={name}");
+        }
+    }
+    for name in ["a b", "a;b", "a:1", "a,b", "a\"b", "it's", "a\tb", "a\u{0}b", "a\u{a0}b"] {
+        for key in ["brokerName", "brokerClusterName"] {
+            for lenient in ["lenientConfig=false", "lenientConfig=true"] {
+                let (_, findings) = broker(&[&format!("{key}={name}"), lenient]);
+                let [error] = &findings.errors[..] else { panic!("{key}={name:?}: {findings:?}") };
+                let start = format!("b.conf:1: {key}={}: ", name.escape_debug());
+                assert!(error.starts_with(&start) && error.contains("not allowed") && error.lines().count() == 1, "{error}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Apache's JSON files, written atomically: temporary file, fsync, rename, fsync of the folder; the version before stays as `.bak`.
 //!
 //! - A crash at any moment leaves the new version, or the one before it (as the file or as its `.bak`), never a torn file.
-//! - A file that does not parse is never thrown away: it is moved to `.damaged` once a readable copy, or none, has been settled on.
+//! - A damaged file is never thrown away or written over: it is kept as `.corrupt.<ms>`, under a name of its own each time.
+//! - What a damaged file held is never given up silently: without a readable copy the start fails, and both copies stay where they are,
+//!   unless the configuration says to begin empty ([`ConfigFile::of_broker`]).
 //! - One thread writes all files of a broker. A change made while a write runs is in the next one, together with all others.
 
 use std::fs::{self, File};
@@ -14,7 +16,10 @@ use crossbeam::channel;
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 
+use crate::runtime::clock::Clock;
 use crate::runtime::thread::Thread;
+
+use super::broker::BrokerConfig;
 
 /// Called once the write that contains a change is durable, or has failed (with the text for the client).
 pub type Persisted = Box<dyn FnOnce(Result<(), String>) + Send>;
@@ -24,23 +29,49 @@ const WRITE_DEADLINE: Duration = Duration::from_secs(30);
 /// Pause before a write that failed is tried again: doubled up to the second value.
 const RETRY_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
+/// The key by which a broker begins without what its damaged files held.
+const ALLOW_EMPTY_KEY: &str = "allowEmptyConfigOnCorruption";
+
 /// One metadata file.
 #[derive(Clone)]
 pub struct ConfigFile {
     path: PathBuf,
+    unreadable: Unreadable,
+}
+
+/// What is done when a damaged file has no readable backup.
+#[derive(Clone, Copy)]
+enum Unreadable {
+    /// The start fails.
+    Fails,
+    /// The start fails; a key would allow to begin empty.
+    FailsUnlessAllowed,
+    /// Empty: the key allows it.
+    Allowed,
+    /// Empty: nothing of worth is lost.
+    NoMatter,
 }
 
 /// What lies at a path.
 enum Copy<T> {
     Absent,
+    /// Nothing but white space.
+    Blank,
     Read(T),
-    Unreadable(String),
+    Damaged(String),
 }
 
 impl ConfigFile {
     /// The file at `path`; it need not exist.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
+        Self { path: path.into(), unreadable: Unreadable::Fails }
+    }
+
+    /// A file of a broker's `config` folder; `allowEmptyConfigOnCorruption` decides what comes of it when it is damaged.
+    pub fn of_broker(config: &BrokerConfig, name: &str) -> Self {
+        let allowed = config.allow_empty_config_on_corruption;
+        let unreadable = if allowed { Unreadable::Allowed } else { Unreadable::FailsUnlessAllowed };
+        Self { path: config.store.root.join("config").join(name), unreadable }
     }
 
     /// Path.
@@ -48,39 +79,82 @@ impl ConfigFile {
         &self.path
     }
 
-    /// Reads and parses the file with `parse`; when it is missing, empty or does not parse, its `.bak` (a damaged file is kept as
-    /// `.damaged` and reported). `None` when neither exists.
+    /// Reads and parses the file with `parse`; when it is missing, blank or damaged, its `.bak`, out of which the file is written anew
+    /// at once. `None` when there is neither.
     ///
     /// # Errors
-    /// Both copies are unreadable: the text names them.
+    /// The file is damaged or gone and its `.bak` does not help: the text names both. Or the system's.
     pub fn load<T>(&self, parse: impl Fn(&str) -> Result<T, String>) -> io::Result<Option<T>> {
-        let damage = match read_copy(&self.path, &parse)? {
-            Copy::Read(value) => return Ok(Some(value)),
-            Copy::Absent => None,
-            Copy::Unreadable(why) => Some(why),
-        };
-        let backup_path = self.with_suffix(".bak");
-        let backup = match read_copy(&backup_path, &parse)? {
-            Copy::Read(value) => Some(value),
-            Copy::Absent => None,
-            Copy::Unreadable(why) => {
-                let main = damage.unwrap_or_else(|| "missing or empty".to_owned());
-                let (path, bak) = (self.path.display(), backup_path.display());
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    format!(
-                        "{path} cannot be read ({main}), nor can its backup {bak} ({why}); repair one, or move both away to start without"
-                    ),
-                ));
-            }
-        };
-        if let Some(why) = damage {
-            self.put_aside(&why, backup.is_some());
-        } else if backup.is_some() {
-            log::warn!("metadata file is missing or empty, its backup is used: file={}", self.path.display());
-            remove_if_exists(&self.path)?; // a blank one: the next write must not make it the backup
+        let main = read_copy(&self.path, &parse)?;
+        if let Copy::Read(value) = main {
+            return Ok(Some(value));
         }
-        Ok(backup)
+        let backup_path = self.with_suffix(".bak");
+        match (&main, read_copy(&backup_path, &parse)?) {
+            (_, Copy::Read(value)) => {
+                self.restore(&main, &backup_path)?;
+                Ok(Some(value))
+            }
+            (Copy::Damaged(_), backup) | (_, backup @ Copy::Damaged(_)) => self.without_copies(&main, &backup).map(|()| None),
+            (Copy::Blank, _) => {
+                log::warn!("metadata file is empty and there is no backup, starting without: file={}", self.path.display());
+                Ok(None)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// As [`ConfigFile::load`], for what may be lost: whatever is wrong with the file is a warning, and a damaged one is kept aside.
+    pub fn load_or_begin_anew<T>(&self, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
+        let lenient = Self { unreadable: Unreadable::NoMatter, ..self.clone() };
+        lenient.load(parse).unwrap_or_else(|error| {
+            log::warn!("file cannot be read, beginning anew: file={} error={error}", self.path.display());
+            None
+        })
+    }
+
+    /// Puts a damaged file aside and the backup in its place. The backup stays.
+    fn restore<T>(&self, main: &Copy<T>, backup: &Path) -> io::Result<()> {
+        let path = self.path.display();
+        match main {
+            Copy::Damaged(why) => {
+                let kept = put_aside(&self.path)?;
+                log::error!("metadata file is damaged, its backup is used: file={path} kept_as={} cause={why}", kept.display());
+            }
+            _ => log::warn!("metadata file is {}, its backup is used: file={path}", main.state()),
+        }
+        // On a full disk the backup serves as well: the next write, or the next start, tries again.
+        if let Err(error) = fs::read(backup).and_then(|bytes| self.replace(&bytes)) {
+            log::error!("metadata file was not restored from its backup: file={path} error={error}");
+        }
+        Ok(())
+    }
+
+    /// Neither copy can be read, and at least one of them held something.
+    fn without_copies<T>(&self, main: &Copy<T>, backup: &Copy<T>) -> io::Result<()> {
+        let backup_path = self.with_suffix(".bak");
+        let (path, bak) = (self.path.display(), backup_path.display());
+        let (main_state, backup_state) = (main.state(), backup.state());
+        let refused = |advice: &str| {
+            let text = format!("{path} cannot be read ({main_state}), nor can its backup {bak} ({backup_state}): {advice}");
+            io::Error::new(io::ErrorKind::InvalidData, text)
+        };
+        let level = match self.unreadable {
+            Unreadable::Fails => return Err(refused("repair one, or move both away to start without")),
+            Unreadable::FailsUnlessAllowed => {
+                return Err(refused(&format!("repair one, or set {ALLOW_EMPTY_KEY}=true to start without (they are kept)")));
+            }
+            Unreadable::Allowed => log::Level::Error,
+            Unreadable::NoMatter => log::Level::Warn,
+        };
+        log::log!(level, "metadata is lost, starting without: file={path} state={main_state:?} backup={bak} backup_state={backup_state:?}");
+        for (copy, at) in [(main, &self.path), (backup, &backup_path)] {
+            if let Copy::Damaged(_) = copy {
+                let kept = put_aside(at)?;
+                log::warn!("damaged metadata file is kept: file={} kept_as={}", at.display(), kept.display());
+            }
+        }
+        Ok(())
     }
 
     /// Writes durably.
@@ -88,45 +162,76 @@ impl ConfigFile {
     /// # Errors
     /// The system's, with the path.
     pub fn store(&self, content: &str) -> io::Result<()> {
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = self.folder();
         if !folder.exists() {
             fs::create_dir_all(folder).map_err(|error| at(folder, &error))?;
             if let Some(above) = folder.parent().filter(|above| !above.as_os_str().is_empty()) {
                 sync_folder(above).map_err(|error| at(above, &error))?;
             }
         }
-        let fresh = self.with_suffix(".tmp");
-        write_synced(&fresh, content.as_bytes()).map_err(|error| at(&fresh, &error))?;
+        let fresh = self.write_fresh(content.as_bytes())?;
         // An empty file (a crash of a writer in place) must not push a good backup out.
         if fs::metadata(&self.path).is_ok_and(|metadata| metadata.len() > 0) {
             let backup = self.with_suffix(".bak");
             fs::rename(&self.path, &backup).map_err(|error| at(&backup, &error))?;
         }
-        fs::rename(&fresh, &self.path).map_err(|error| at(&self.path, &error))?;
-        sync_folder(folder).map_err(|error| at(folder, &error))
+        self.take_place(&fresh)
     }
 
-    fn put_aside(&self, why: &str, has_backup: bool) {
-        let aside = self.with_suffix(".damaged");
-        let instead = if has_backup { "its backup is used" } else { "there is no backup: starting without" };
-        match fs::rename(&self.path, &aside) {
-            Ok(()) => {
-                log::error!("metadata file is damaged, {instead}: file={} kept_as={} cause={why}", self.path.display(), aside.display())
-            }
-            Err(error) => {
-                log::error!(
-                    "metadata file is damaged and cannot be put aside, {instead}: file={} cause={why} error={error}",
-                    self.path.display()
-                );
-            }
-        }
+    /// Writes durably; the backup stays what it is.
+    fn replace(&self, bytes: &[u8]) -> io::Result<()> {
+        let fresh = self.write_fresh(bytes)?;
+        self.take_place(&fresh)
+    }
+
+    fn write_fresh(&self, bytes: &[u8]) -> io::Result<PathBuf> {
+        let fresh = self.with_suffix(".tmp");
+        write_synced(&fresh, bytes).map_err(|error| at(&fresh, &error))?;
+        Ok(fresh)
+    }
+
+    fn take_place(&self, fresh: &Path) -> io::Result<()> {
+        fs::rename(fresh, &self.path).map_err(|error| at(&self.path, &error))?;
+        sync_folder(self.folder()).map_err(|error| at(self.folder(), &error))
+    }
+
+    fn folder(&self) -> &Path {
+        self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
     }
 
     fn with_suffix(&self, suffix: &str) -> PathBuf {
-        let mut path = self.path.clone().into_os_string();
-        path.push(suffix);
-        path.into()
+        with_suffix(&self.path, suffix)
     }
+}
+
+impl<T> Copy<T> {
+    /// For texts.
+    fn state(&self) -> &str {
+        match self {
+            Self::Absent => "missing",
+            Self::Blank => "empty",
+            Self::Read(_) => "readable",
+            Self::Damaged(why) => why,
+        }
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut path = path.to_owned().into_os_string();
+    path.push(suffix);
+    path.into()
+}
+
+/// Gives a damaged file a name that no other has.
+fn put_aside(path: &Path) -> io::Result<PathBuf> {
+    let mut ms = Clock::System.now_ms();
+    let mut aside = with_suffix(path, &format!(".corrupt.{ms}"));
+    while fs::symlink_metadata(&aside).is_ok() {
+        ms += 1;
+        aside = with_suffix(path, &format!(".corrupt.{ms}"));
+    }
+    fs::rename(path, &aside).map_err(|error| at(path, &error))?;
+    Ok(aside)
 }
 
 fn read_copy<T>(path: &Path, parse: &impl Fn(&str) -> Result<T, String>) -> io::Result<Copy<T>> {
@@ -136,17 +241,10 @@ fn read_copy<T>(path: &Path, parse: &impl Fn(&str) -> Result<T, String>) -> io::
         Err(error) => return Err(at(path, &error)),
     };
     if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Ok(Copy::Absent);
+        return Ok(Copy::Blank);
     }
     let parsed = std::str::from_utf8(&bytes).map_err(|error| format!("no UTF-8: {error}")).and_then(parse);
-    Ok(parsed.map_or_else(Copy::Unreadable, Copy::Read))
-}
-
-fn remove_if_exists(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(path, &error)),
-        _ => Ok(()),
-    }
+    Ok(parsed.map_or_else(Copy::Damaged, Copy::Read))
 }
 
 fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -441,6 +539,14 @@ mod tests {
         assert_eq!(read(file.with_suffix(".tmp")), None);
     }
 
+    /// What was put aside, by content.
+    fn kept(folder: &tempfile::TempDir) -> Vec<String> {
+        let names = fs::read_dir(folder.path().join("config")).unwrap().map(|entry| entry.unwrap().path());
+        let mut kept: Vec<String> = names.filter(|path| path.to_string_lossy().contains(".corrupt.")).filter_map(read).collect();
+        kept.sort();
+        kept
+    }
+
     #[test]
     fn falls_back_to_the_backup() {
         for main in [None, Some(""), Some(" \n"), Some("{torn"), Some("\0\0\0\0")] {
@@ -453,36 +559,102 @@ mod tests {
                 Some(text) => fs::write(file.path(), text).unwrap(),
             }
             assert_eq!(file.load(parse).unwrap().as_deref(), Some("{old}"), "main {main:?}");
-            let damaged = main.is_some_and(|text| !text.trim().is_empty());
-            assert_eq!(read(file.with_suffix(".damaged")).as_deref(), main.filter(|_| damaged), "main {main:?}");
-            // The backup survives the next write: the bad file must not replace it.
+            let damaged = main.filter(|text| !text.trim().is_empty());
+            assert_eq!(kept(&folder), Vec::from_iter(damaged), "main {main:?}");
+            assert_eq!(read(file.path()).as_deref(), Some("{old}"), "written anew at once, main {main:?}");
+            assert_eq!(read(file.with_suffix(".bak")).as_deref(), Some("{old}"), "main {main:?}");
+            assert_eq!(read(file.with_suffix(".tmp")), None, "main {main:?}");
             file.store("{next}").unwrap();
             assert_eq!(read(file.with_suffix(".bak")).as_deref(), Some("{old}"), "main {main:?}");
         }
     }
 
     #[test]
-    fn a_lone_damaged_file_is_kept_aside() {
+    fn a_kept_copy_is_never_written_over() {
         let folder = tempfile::tempdir().unwrap();
         let file = file_in(&folder);
-        file.store("{x}").unwrap();
-        fs::write(file.path(), [b'{', 0xff, b'}']).unwrap();
-        assert_eq!(file.load(parse).unwrap(), None);
-        assert_eq!(fs::read(file.with_suffix(".damaged")).unwrap(), [b'{', 0xff, b'}']);
+        file.store("{1}").unwrap();
+        file.store("{2}").unwrap();
+        let damages = ["a", "b", "c"];
+        for damage in damages {
+            fs::write(file.path(), damage).unwrap();
+            assert_eq!(file.load(parse).unwrap().as_deref(), Some("{1}"));
+        }
+        assert_eq!(kept(&folder), damages);
+    }
+
+    /// Main and backup, both of which are no help.
+    const LOST: [(Option<&str>, Option<&str>); 6] = [
+        (Some("main"), None),
+        (Some("{tor"), Some("")),
+        (Some("main"), Some("backup")),
+        (None, Some("backup")),
+        (Some(" "), Some("backup")),
+        (Some("\0"), None),
+    ];
+
+    fn write_copies(file: &ConfigFile, main: Option<&str>, backup: Option<&str>) {
+        fs::create_dir_all(file.folder()).unwrap();
+        for (path, text) in [(file.path(), main), (&*file.with_suffix(".bak"), backup)] {
+            if let Some(text) = text {
+                fs::write(path, text).unwrap();
+            }
+        }
     }
 
     #[test]
-    fn two_damaged_copies_are_named_and_left_alone() {
+    fn what_was_lost_ends_the_start_and_stays_where_it_is() {
+        for (main, backup) in LOST {
+            let folder = tempfile::tempdir().unwrap();
+            let file = ConfigFile::of_broker(&BrokerConfig::new(folder.path()), "topics.json");
+            write_copies(&file, main, backup);
+            for _ in 0..2 {
+                let text = file.load(parse).unwrap_err().to_string();
+                for part in ["topics.json cannot", "topics.json.bak", "allowEmptyConfigOnCorruption=true"] {
+                    assert!(text.contains(part), "{part} in {text}");
+                }
+                assert_eq!(text.lines().count(), 1, "{text}");
+                assert_eq!((read(file.path()).as_deref(), read(file.with_suffix(".bak")).as_deref()), (main, backup));
+            }
+            let text = ConfigFile::new(file.path()).load(parse).unwrap_err().to_string();
+            assert!(!text.contains("allowEmpty"), "no broker's: {text}");
+        }
+    }
+
+    #[test]
+    fn the_key_allows_to_start_without() {
+        for (main, backup) in LOST {
+            let folder = tempfile::tempdir().unwrap();
+            let config = BrokerConfig { allow_empty_config_on_corruption: true, ..BrokerConfig::new(folder.path()) };
+            let file = ConfigFile::of_broker(&config, "topics.json");
+            write_copies(&file, main, backup);
+            assert_eq!(file.load(parse).unwrap(), None);
+            let mut expected: Vec<&str> = [main, backup].into_iter().flatten().filter(|text| !text.trim().is_empty()).collect();
+            expected.sort_unstable();
+            assert_eq!(kept(&folder), expected);
+            assert_eq!(ConfigFile::new(file.path()).load(parse).unwrap(), None, "the next start is none of a damaged file");
+        }
+    }
+
+    #[test]
+    fn nothing_or_nothing_written_is_a_fresh_start() {
+        for (main, backup) in [(None, None), (Some(""), None), (None, Some("")), (Some("\n"), Some(" "))] {
+            let folder = tempfile::tempdir().unwrap();
+            let file = file_in(&folder);
+            write_copies(&file, main, backup);
+            assert_eq!(file.load(parse).unwrap(), None, "{main:?} {backup:?}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_lost_begins_anew() {
         let folder = tempfile::tempdir().unwrap();
         let file = file_in(&folder);
-        file.store("{x}").unwrap();
-        fs::write(file.path(), "main").unwrap();
-        fs::write(file.with_suffix(".bak"), "backup").unwrap();
-        let text = file.load(parse).unwrap_err().to_string();
-        for part in ["topics.json", "topics.json.bak", "main", "backup"] {
-            assert!(text.contains(part), "{part} in {text}");
-        }
-        assert_eq!(read(file.path()).as_deref(), Some("main"));
+        write_copies(&file, Some("main"), Some("backup"));
+        assert_eq!(file.load_or_begin_anew(parse), None);
+        assert_eq!(kept(&folder), ["backup", "main"]);
+        fs::create_dir(file.path()).unwrap();
+        assert_eq!(file.load_or_begin_anew(parse), None, "not even a file");
     }
 
     #[test]
