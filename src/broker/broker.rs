@@ -26,7 +26,7 @@ use super::clients::ClientTable;
 use super::context::BrokerContext;
 use super::delay::DelayLevels;
 use super::group::GroupTable;
-use super::hold::{HeldPull, Hold};
+use super::hold::{Hold, Waiting};
 use super::lock::QueueLocks;
 use super::offset::OffsetTable;
 use super::out_api::{Registered, Registration};
@@ -180,9 +180,9 @@ impl Opened {
         let thread = |why| StartError::of("thread not started", why);
         let tag = &self.config.store.tag;
         let weak = Arc::downgrade(&context);
-        let execute = move |held: HeldPull| {
+        let execute = move |waiting: Waiting| {
             if let Some(context) = weak.upgrade() {
-                pull::execute_held(&context, held);
+                pull::execute_held(&context, waiting);
             }
         };
         context.hold.start(tag, self.clock.clone(), execute).map_err(thread)?;

@@ -90,8 +90,8 @@ impl TopicTable {
     }
 
     /// Creates the topic of a send from `default_topic`, when that exists and passes its configuration on: as many queues as the
-    /// request wants and the default topic has, its permissions without the inheritance; `None` when nothing may be created. Durable
-    /// on return: only on work threads. The caller registers it with the name servers.
+    /// request wants and the default topic has, its permissions without the inheritance; `None` when nothing may be created, or it would
+    /// have no queue. Durable on return: only on work threads. The caller registers it with the name servers.
     ///
     /// # Errors
     /// The table could not be written: text for the client.
@@ -101,17 +101,22 @@ impl TopicTable {
         if let Some(existing) = self.get(topic) {
             return Ok(Some(existing));
         }
-        let Some(template) = self.get(default_topic).filter(|template| self.passes_on(template)) else { return Ok(None) };
-        if topic::check_topic(topic).is_err() {
+        let Some(template) = self.template(default_topic) else { return Ok(None) };
+        let queues = default_queues.min(template.write_queue_nums);
+        if queues <= 0 || topic::check_topic(topic).is_err() {
             return Ok(None);
         }
-        let queues = default_queues.min(template.write_queue_nums).max(0);
         let created = TopicConfig {
             topic_filter_type: template.topic_filter_type.clone(),
             topic_sys_flag: if unit { FLAG_UNIT } else { 0 },
             ..TopicConfig::new(topic, queues, template.perm & !PERM_INHERIT)
         };
         self.ensure_config(created, now_ms).map(|(config, _)| Some(config))
+    }
+
+    /// The default topic of a send, when it exists and passes its configuration on.
+    pub fn template(&self, default_topic: &str) -> Option<Arc<TopicConfig>> {
+        self.get(default_topic).filter(|template| self.passes_on(template))
     }
 
     fn passes_on(&self, template: &TopicConfig) -> bool {
@@ -463,7 +468,9 @@ mod tests {
         let created = create("orders", TBW102, 4).unwrap();
         assert_eq!((created.write_queue_nums, created.read_queue_nums, created.perm), (4, 4, 6));
         assert_eq!(create("many", TBW102, 99).unwrap().write_queue_nums, 8);
-        assert_eq!(create("none", TBW102, -1).unwrap().write_queue_nums, 0);
+        for queues in [0, -1, i32::MIN] {
+            assert!(create("none", TBW102, queues).is_none() && topics.get("none").is_none(), "{queues} queues");
+        }
         assert_eq!(create("by-cluster", "DefaultCluster", 99).unwrap().write_queue_nums, 16);
         assert_eq!(create("orders", "absent", 1).unwrap(), created, "an existing topic is found first");
         assert!(create("x", "absent", 4).is_none());

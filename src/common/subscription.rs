@@ -9,13 +9,32 @@ pub const TAG: &str = "TAG";
 /// Expression of SQL92.
 pub const SQL92: &str = "SQL92";
 
+/// Longest expression that is read, bytes.
+pub const MAX_EXPRESSION_BYTES: usize = 64 * 1024;
+
+/// Refuses what belongs to a subscription and exceeds [`MAX_EXPRESSION_BYTES`].
+///
+/// # Errors
+/// The text names `what`, its length and the limit.
+pub fn check_length(what: &str, topic: &str, bytes: usize) -> Result<(), String> {
+    if bytes <= MAX_EXPRESSION_BYTES {
+        return Ok(());
+    }
+    Err(format!("the {what} of topic {topic} has {bytes} bytes, at most {MAX_EXPRESSION_BYTES} are served"))
+}
+
+/// The tags of an expression, `a || b`.
+pub fn tags(expression: &str) -> impl Iterator<Item = &str> {
+    expression.split("||").map(str::trim).filter(|tag| !tag.is_empty())
+}
+
 /// One topic that a group subscribes to, with its filter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubscriptionData {
     /// Class filter, no longer supported.
     pub class_filter_mode: bool,
-    /// Hashes of the tags.
+    /// Hashes of the tags, sorted, each once.
     pub code_set: Vec<i32>,
     /// TAG or SQL92.
     pub expression_type: String,
@@ -33,8 +52,9 @@ impl SubscriptionData {
     /// Parses an expression. Tag expressions yield their tags and codes; SQL92 text is kept as it is.
     ///
     /// # Errors
-    /// The text says which part of a tag expression is empty.
+    /// The text says that a tag expression names no tag, or how long the expression is and how long it may be.
     pub fn parse(topic: &str, expression: &str, expression_type: &str, version: i64) -> Result<Self, String> {
+        check_length("subscription", topic, expression.len())?;
         let mut data = Self {
             topic: topic.to_owned(),
             sub_string: expression.to_owned(),
@@ -49,15 +69,19 @@ impl SubscriptionData {
             data.sub_string = "*".to_owned();
             return Ok(data);
         }
-        let tags: Vec<&str> = expression.split("||").map(str::trim).filter(|tag| !tag.is_empty()).collect();
-        if tags.is_empty() {
-            return Err(format!("the subscription {expression:?} of topic {topic} names no tag"));
-        }
-        for tag in tags {
-            data.tags_set.push(tag.to_owned());
-            data.code_set.push(java_hash(tag));
+        data.set_tags(tags(expression).map(str::to_owned).collect());
+        if data.tags_set.is_empty() {
+            return Err(no_tag(topic, expression));
         }
         Ok(data)
+    }
+
+    /// Sets the tags and their codes.
+    pub(crate) fn set_tags(&mut self, tags: Vec<String>) {
+        self.code_set = tags.iter().map(|tag| java_hash(tag)).collect();
+        self.code_set.sort_unstable();
+        self.code_set.dedup();
+        self.tags_set = tags;
     }
 
     /// Whether the expression is one of tags.
@@ -69,6 +93,11 @@ impl SubscriptionData {
     pub fn is_all(&self) -> bool {
         self.is_tag() && self.tags_set.is_empty() && (self.sub_string.trim().is_empty() || self.sub_string == "*")
     }
+}
+
+/// What is wrong with an expression that names no tag.
+pub(crate) fn no_tag(topic: &str, expression: &str) -> String {
+    format!("the subscription {expression:?} of topic {topic} names no tag")
 }
 
 /// How a group consumes.
@@ -194,5 +223,18 @@ mod tests {
         assert!(SubscriptionData::parse("T", "*", "TAG", 0).unwrap().is_all());
         assert!(SubscriptionData::parse("T", "", "", 0).unwrap().is_all());
         assert!(SubscriptionData::parse("T", "||", "", 0).is_err());
+        let data = SubscriptionData::parse("T", "TagB||TagA|| ||TagB", "", 0).unwrap();
+        assert_eq!((data.tags_set.len(), data.code_set), (3, vec![2_598_919, 2_598_920]));
+    }
+
+    #[test]
+    fn long_expressions_are_refused_with_their_length() {
+        let longest = "a||".repeat(MAX_EXPRESSION_BYTES / 3) + "a";
+        assert_eq!(longest.len(), 65_536);
+        assert_eq!(SubscriptionData::parse("T", &longest, "", 0).unwrap().code_set, [97]);
+        for kind in [TAG, SQL92] {
+            let refusal = SubscriptionData::parse("T", &(longest.clone() + "a"), kind, 0).unwrap_err();
+            assert!(refusal.contains("topic T") && refusal.contains("65537") && refusal.contains("65536"), "{refusal}");
+        }
     }
 }

@@ -177,6 +177,16 @@ impl<'a> ExtFields<'a> {
     }
 }
 
+/// The number in the text of field `name`.
+///
+/// # Errors
+/// [`FieldError::Malformed`].
+pub(super) fn integer<T: std::str::FromStr>(name: &'static str, value: &ExtText<'_>) -> Result<T, FieldError> {
+    let text = value.text();
+    let expected = if size_of::<T>() == size_of::<i32>() { "a 32-bit integer" } else { "a 64-bit integer" };
+    text.trim().parse().map_err(|_| FieldError::Malformed(name, text.into_owned(), expected))
+}
+
 /// A header that writes itself as fields.
 pub trait CustomHeader {
     /// Writes every field that is present.

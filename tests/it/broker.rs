@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use crossbeam::channel::{Receiver, unbounded};
 use petrel::common::message_id;
-use petrel::remoting::command::Body;
+use petrel::net::client::{RemotingClient, RemotingClientConfig};
+use petrel::remoting::command::{Body, OwnedCommand};
 use petrel::store::FlushDiskType;
 
 use crate::support::{Answer, PATIENCE, Pull, Send, TestBroker, batch_body, until};
@@ -105,6 +107,7 @@ fn batches() {
     assert_eq!(ids.len(), 3);
     broker.send(&send).expect(0);
     let messages = broker.consume("T", 2, 6);
+    // An empty entry is stored as the reference stores it, though an empty message that comes by itself is refused.
     assert_eq!(bodies(&messages), ["one", "two", "", "one", "two", ""]);
     assert_eq!(
         messages.iter().map(|message| message.physical_offset).take(3).collect::<Vec<_>>(),
@@ -559,4 +562,114 @@ fn one_message_wakes_a_crowd() {
     for waiting in crowd {
         assert_eq!(bodies(&waiting.recv_timeout(PATIENCE).unwrap().expect(0).messages()), ["1"]);
     }
+}
+
+fn held(broker: &TestBroker) -> i64 {
+    let answer = broker.call(28, &(), Body::Empty).expect(0);
+    let table = petrel::remoting::fastjson::parse(answer.command.view().body).unwrap();
+    table.get("table").unwrap().get("heldPulls").unwrap().as_text().unwrap().parse().unwrap()
+}
+
+/// Pulls over a connection of its own.
+fn pull_by(client: &RemotingClient, broker: &TestBroker, pull: &Pull<'_>) -> Receiver<i32> {
+    let (sender, receiver) = unbounded();
+    let done = Box::new(move |result: Result<OwnedCommand, _>| {
+        if let Ok(answer) = result {
+            sender.send(answer.view().code).unwrap();
+        }
+    });
+    client.invoke_async(&broker.address(), 11, &pull.header(), Body::Empty, Duration::from_secs(60), done);
+    receiver
+}
+
+#[test]
+fn held_pulls_are_bounded_for_a_connection_and_go_with_it() {
+    const BOUND: i64 = 4_096;
+    let broker = TestBroker::start();
+    broker.send(&Send::new("T", "0")).expect(0);
+    broker.await_max_offset("T", 0, 1);
+    let greedy = RemotingClient::start(RemotingClientConfig::default()).unwrap();
+    let pull = Pull { suspend_ms: i64::MAX, ..Pull::new("T", 0, 1) };
+    let waiting: Vec<_> = (0..BOUND).map(|_| pull_by(&greedy, &broker, &pull)).collect();
+    until("its part", || held(&broker) == BOUND);
+    assert_eq!(pull_by(&greedy, &broker, &pull).recv_timeout(PATIENCE), Ok(19), "answered at once");
+    let modest = broker.pull_later(&Pull { suspend_ms: 15_000, ..Pull::new("T", 1, 0) });
+    until("another's pull", || held(&broker) == BOUND + 1);
+    assert!(waiting.iter().all(|waiting| waiting.try_recv().is_err()));
+    greedy.shutdown();
+    until("its pulls to go", || held(&broker) == 1);
+    broker.send(&Send::new("T", "1").queue(1)).expect(0);
+    assert_eq!(bodies(&modest.recv_timeout(PATIENCE).unwrap().expect(0).messages()), ["1"]);
+    assert_eq!(held(&broker), 0);
+}
+
+#[test]
+fn long_expressions_are_refused_and_many_tags_are_served() {
+    let broker = TestBroker::start();
+    broker.send(&Send::new("T", "0")).expect(0);
+    broker.await_max_offset("T", 0, 1);
+    let longer = "t".repeat((64 << 10) + 1);
+    broker.pull(&Pull { tags: &longer, ..Pull::new("T", 0, 1) }).refused(23, &["topic T", "65537", "65536"]);
+    let mut sql = Pull { tags: &longer, ..Pull::new("T", 0, 1) }.header();
+    sql.expression_type = Some("SQL92".into());
+    broker.call(11, &sql, Body::Empty).refused(23, &["65537"]);
+    let heartbeat = format!(
+        r#"{{"clientID":"c","consumerDataSet":[{{"groupName":"g","subscriptionDataSet":[{{"topic":"T","subString":"{longer}"}}]}}]}}"#
+    );
+    broker.call(34, &(), heartbeat).refused(1, &["heartbeat", "topic T", "65537", "65536"]);
+
+    let tags: Vec<String> = (0..9_000).map(|tag| tag.to_string()).collect();
+    let many = tags.join("||");
+    let pull = Pull { suspend_ms: 15_000, tags: &many, ..Pull::new("T", 0, 1) };
+    let served = broker.pull_later(&pull);
+    until("a held pull", || held(&broker) == 1);
+    broker.send(&Send::new("T", "1").property("TAGS", "8999")).expect(0);
+    assert_eq!(bodies(&served.recv_timeout(PATIENCE).unwrap().expect(0).messages()), ["1"]);
+    // Of so many tags a message of none of them wakes it, too; it goes on behind it.
+    let served = broker.pull_later(&Pull { offset: 2, ..pull });
+    until("a held pull", || held(&broker) == 1);
+    broker.send(&Send::new("T", "2").property("TAGS", "other")).expect(0);
+    assert_eq!(served.recv_timeout(PATIENCE).unwrap().expect(20).number("nextBeginOffset"), 3);
+}
+
+#[test]
+fn a_send_without_a_queue_is_refused_and_creates_nothing() {
+    let broker = TestBroker::start();
+    let create = |topic: &str, read: &str, write: &str| {
+        let header = [
+            ("topic", topic),
+            ("defaultTopic", "TBW102"),
+            ("readQueueNums", read),
+            ("writeQueueNums", write),
+            ("perm", "6"),
+            ("topicFilterType", "SINGLE_TAG"),
+            ("order", "false"),
+        ];
+        broker.call(17, &header, Body::Empty)
+    };
+    create("none", "0", "0").expect(0);
+    for queue_id in [-1, i32::MIN] {
+        broker.send(&Send::new("none", "x").queue(queue_id)).refused(29, &["topic none", "readQueueNums=0", "writeQueueNums=0"]);
+    }
+    broker.send(&Send::new("none", "x")).refused(29, &["queueId[0]", "topic none", "writeQueueNums=0"]);
+    broker.pull(&Pull::new("none", 0, 0)).refused(29, &["queueId[0]"]);
+    // A topic whose queues are only read is on its way out: the broker picks none of them, who names one is served.
+    create("closing", "2", "0").expect(0);
+    broker.send(&Send::new("closing", "x").queue(-1)).refused(29, &["readQueueNums=2", "writeQueueNums=0"]);
+    broker.send(&Send::new("closing", "x").queue(1)).expect(0);
+    assert_eq!(bodies(&broker.consume("closing", 1, 1)), ["x"]);
+    create("new", "-1", "1").refused(29, &["readQueueNums", "new", "-1"]);
+    create("new", "1", "-2").refused(29, &["writeQueueNums", "new", "-2"]);
+
+    for (code, queues) in [(310, "0"), (310, "-3"), (10, "0")] {
+        let send = Send { code, ..Send::new("new", "x").queue(-1) };
+        let header: Vec<_> = send
+            .header()
+            .into_iter()
+            .map(|(name, value)| if name == "d" || name == "defaultTopicQueueNums" { (name, queues.to_owned()) } else { (name, value) })
+            .collect();
+        broker.call(code, &header, "x".to_owned()).refused(29, &["topic[new]", &format!("defaultTopicQueueNums is {queues}"), "TBW102"]);
+        broker.call(351, &[("topic", "new")], Body::Empty).expect(17);
+    }
+    broker.send(&Send::new("new", "x").queue(-1)).expect(0);
 }

@@ -6,6 +6,8 @@
 //! - Waking costs one hand-over a round, not one a message: [`ArrivalListener::arrived`] gathers, [`ArrivalListener::round_done`] runs
 //!   what was gathered, on the dispatcher's thread when it is little (a thread hop would cost more), else on the `hold` thread.
 //! - Nothing is executed under the lock. A pull that was handed out is executed without being held again.
+//! - A pull goes with its connection: a connection is marked as closed first and its waiters are taken out afterwards, under the lock
+//!   under which [`Hold::hold`] looks for the mark.
 
 mod table;
 
@@ -15,6 +17,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::net::connection::ConnectionId;
 use crate::net::responder::Responder;
 use crate::runtime::clock::Clock;
 use crate::runtime::thread::Thread;
@@ -22,10 +25,13 @@ use crate::store::arrival::{Arrival, ArrivalListener};
 
 use super::processor::pull::Pull;
 
-pub(crate) use table::{WaitTable, Waiter};
+pub(crate) use table::Waiter;
+use table::{Limits, WaitTable};
 
-/// Pulls that may wait at the same time; the next one is answered at once.
-const MAX_HELD: usize = 100_000;
+/// Pulls that may wait at the same time; the next one is answered at once. A client holds one for each of its queues and groups.
+const LIMITS: Limits = Limits { waiters: 100_000, waiters_of_owner: 4_096, bytes: 128 << 20, bytes_of_owner: 16 << 20 };
+/// Pulls whose time is up that are taken out at once: others wait for the lock.
+const EXPIRE_AT_ONCE: usize = 1_024;
 /// Woken pulls of one round that the dispatcher executes itself.
 const INLINE_LIMIT: usize = 32;
 
@@ -37,8 +43,11 @@ pub struct HeldPull {
     pub(crate) responder: Responder,
 }
 
+/// A pull in the table, and what it waits for.
+pub(crate) type Waiting = Waiter<HeldPull>;
+
 /// Executes a pull that is held no longer.
-type Execute = Box<dyn Fn(HeldPull) + Send + Sync>;
+type Execute = Box<dyn Fn(Waiting) + Send + Sync>;
 
 /// The table of held pulls and its thread.
 pub struct Hold {
@@ -55,9 +64,9 @@ pub struct Hold {
 struct State {
     table: WaitTable<HeldPull>,
     /// Woken in this round of the dispatcher.
-    round: Vec<HeldPull>,
+    round: Vec<Waiting>,
     /// For the `hold` thread.
-    due: Vec<HeldPull>,
+    due: Vec<Waiting>,
     stopping: bool,
 }
 
@@ -67,7 +76,7 @@ impl Hold {
         Arc::new(Self {
             waiting: AtomicUsize::new(0),
             gathered: AtomicBool::new(false),
-            state: Mutex::new(State { table: WaitTable::new(MAX_HELD), round: Vec::new(), due: Vec::new(), stopping: false }),
+            state: Mutex::new(State { table: WaitTable::new(LIMITS), round: Vec::new(), due: Vec::new(), stopping: false }),
             wake: Condvar::new(),
             execute: OnceLock::new(),
             thread: Mutex::new(None),
@@ -79,7 +88,7 @@ impl Hold {
     /// # Errors
     /// The system's.
     pub(crate) fn start(
-        self: &Arc<Self>, tag: &str, clock: Clock, execute: impl Fn(HeldPull) + Send + Sync + 'static,
+        self: &Arc<Self>, tag: &str, clock: Clock, execute: impl Fn(Waiting) + Send + Sync + 'static,
     ) -> std::io::Result<()> {
         let _ = self.execute.set(Box::new(execute));
         let hold = Arc::clone(self);
@@ -88,26 +97,37 @@ impl Hold {
     }
 
     /// Lets a pull wait. It is handed back (to be executed without waiting) when the queue's max offset, which `max_offset` reads, has
-    /// passed the waiter's offset meanwhile, when the table is full, or when the broker stops.
-    pub(crate) fn hold(
-        &self, topic: &str, queue_id: i32, waiter: Waiter<HeldPull>, max_offset: impl FnOnce() -> i64,
-    ) -> Result<(), HeldPull> {
+    /// passed the waiter's offset meanwhile, when the table or the connection's part of it is full, when the connection is closed, or
+    /// when the broker stops.
+    pub(crate) fn hold(&self, topic: &str, queue_id: i32, waiter: Waiting, max_offset: impl FnOnce() -> i64) -> Result<(), Waiting> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         // Pairs with the fence in `arrived`: either we see the new max offset, or the dispatcher sees us waiting.
         fence(Ordering::SeqCst);
         let mut state = self.state.lock();
         let earliest = state.table.next_deadline_ms();
         let deadline_ms = waiter.deadline_ms;
-        let outcome = if state.stopping || max_offset() > waiter.offset { Err(waiter) } else { state.table.add(topic, queue_id, waiter) };
+        let is_over = state.stopping || !waiter.value.responder.connection().is_open() || max_offset() > waiter.offset;
+        let outcome = if is_over { Err(waiter) } else { state.table.add(topic, queue_id, waiter) };
         drop(state);
         if let Err(waiter) = outcome {
             self.waiting.fetch_sub(1, Ordering::SeqCst);
-            return Err(waiter.value);
+            return Err(waiter);
         }
         if earliest.is_none_or(|earliest| deadline_ms < earliest) {
             self.wake.notify_one();
         }
         Ok(())
+    }
+
+    /// A connection is gone, and with it the pulls that wait for it. Must not block.
+    pub(crate) fn closed(&self, connection: ConnectionId) {
+        let mut gone = Vec::new();
+        let mut state = self.state.lock();
+        self.count_out(|gone| state.table.owner_gone(connection.0, gone), &mut gone);
+        drop(state);
+        for waiter in gone {
+            waiter.value.responder.silent();
+        }
     }
 
     /// Pulls that wait.
@@ -145,7 +165,7 @@ impl Hold {
             let mut due = std::mem::take(&mut state.due);
             let now_ms = clock.now_ms();
             if state.table.next_deadline_ms().is_some_and(|deadline_ms| deadline_ms <= now_ms) {
-                self.count_out(|due| state.table.expired(now_ms, due), &mut due);
+                self.count_out(|due| state.table.expired(now_ms, EXPIRE_AT_ONCE, due), &mut due);
             }
             if !due.is_empty() {
                 parking_lot::MutexGuard::unlocked(&mut state, || self.execute_all(due));
@@ -162,13 +182,13 @@ impl Hold {
     }
 
     /// Takes waiters out by `take` and lowers the count by their number.
-    fn count_out(&self, take: impl FnOnce(&mut Vec<HeldPull>), due: &mut Vec<HeldPull>) {
+    fn count_out(&self, take: impl FnOnce(&mut Vec<Waiting>), due: &mut Vec<Waiting>) {
         let before = due.len();
         take(due);
         self.waiting.fetch_sub(due.len() - before, Ordering::SeqCst);
     }
 
-    fn execute_all(&self, due: Vec<HeldPull>) {
+    fn execute_all(&self, due: Vec<Waiting>) {
         let Some(execute) = self.execute.get() else { return };
         for held in due {
             execute(held);

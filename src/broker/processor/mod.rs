@@ -156,6 +156,7 @@ impl Service for BrokerService {
     }
 
     fn closed(&self, connection: &Connection) {
+        self.context.hold.closed(connection.id());
         self.context.clients.closed(connection.id());
     }
 }

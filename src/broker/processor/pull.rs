@@ -10,8 +10,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::broker::context::BrokerContext;
-use crate::broker::hold::{HeldPull, Waiter};
-use crate::common::subscription::{MessageModel, SubscriptionData, SubscriptionGroupConfig, TAG};
+use crate::broker::hold::{HeldPull, Waiter, Waiting};
+use crate::common::subscription::{self, MessageModel, SubscriptionGroupConfig, TAG};
 use crate::common::topic::{self, PERM_READ, TopicConfig};
 use crate::common::{hash, sysflag};
 use crate::net::responder::Responder;
@@ -23,10 +23,13 @@ use crate::store::reading::{GetLimits, GetResult, GetStatus, MessageFilter};
 
 use super::client_view;
 
-/// Longest time a pull is held, whatever the client asks, ms.
+/// Longest time a pull is held, whatever the client asks, ms: a connection is closed after as long without a request.
 const MAX_SUSPEND_MS: i64 = 120_000;
 /// What clients of the reference look for when SQL92 is not served.
 const NO_SQL92: &str = "The broker does not support consumer to filter message by SQL92";
+
+/// Tags codes, sorted, each once; empty: everything passes.
+type Codes = SmallVec<[i32; 4]>;
 
 /// A pull request.
 pub(crate) struct Pull<'a> {
@@ -42,7 +45,7 @@ struct Reading {
     header: PullMessageResponse,
     found: Option<GetResult>,
     /// Tags codes to wait for.
-    codes: SmallVec<[i32; 4]>,
+    codes: Codes,
 }
 
 /// Why a pull is refused.
@@ -72,7 +75,7 @@ pub(crate) fn handle(context: &Arc<BrokerContext>, request: &Command<'_>, respon
         return responder.defer(request);
     }
     let pull = Pull { header, lite: request.code == code::LITE_PULL_MESSAGE, language: request.language };
-    let reading = match pull.read(context) {
+    let reading = match pull.read(context, None) {
         Ok(reading) => reading,
         Err(refusal) => return refuse(responder, &refusal),
     };
@@ -84,12 +87,12 @@ pub(crate) fn handle(context: &Arc<BrokerContext>, request: &Command<'_>, respon
 }
 
 /// Executes a pull that is held no longer: whatever there is now is its answer.
-pub(crate) fn execute_held(context: &BrokerContext, held: HeldPull) {
-    let HeldPull { pull, responder } = held;
+pub(crate) fn execute_held(context: &BrokerContext, waiting: Waiting) {
+    let Waiter { codes, value: HeldPull { pull, responder }, .. } = waiting;
     if !responder.connection().is_open() {
         return responder.silent();
     }
-    match pull.read(context) {
+    match pull.read(context, Some(codes)) {
         Ok(reading) => pull.answer(context, responder, reading),
         Err(refusal) => refuse(responder, &refusal),
     }
@@ -101,10 +104,11 @@ fn refuse(responder: Responder, refusal: &Refusal) {
 }
 
 impl Pull<'_> {
-    fn read(&self, context: &BrokerContext) -> Result<Reading, Refusal> {
+    /// `own_codes`: what the request's own text came to, when it has been read before.
+    fn read(&self, context: &BrokerContext, own_codes: Option<Codes>) -> Result<Reading, Refusal> {
         let group = self.check_group(context)?;
         let topic = self.check_topic(context)?;
-        let filter = self.filter(context, &group)?;
+        let filter = self.filter(context, &group, own_codes)?;
         let mut header = PullMessageResponse {
             topic_sys_flag: Some(topic.topic_sys_flag),
             group_sys_flag: Some(group.group_sys_flag),
@@ -179,9 +183,12 @@ impl Pull<'_> {
     }
 
     /// The filter: of the request's own text, or of the group's subscription.
-    fn filter(&self, context: &BrokerContext, group: &SubscriptionGroupConfig) -> Result<TagFilter, Refusal> {
+    fn filter(&self, context: &BrokerContext, group: &SubscriptionGroupConfig, own_codes: Option<Codes>) -> Result<TagFilter, Refusal> {
         let request = &self.header;
         if request.sys_flag & sysflag::PULL_SUBSCRIPTION != 0 {
+            if let Some(codes) = own_codes {
+                return Ok(TagFilter { codes });
+            }
             let expression = request.subscription.as_deref().unwrap_or_default();
             let kind = request.expression_type.as_deref().unwrap_or(TAG);
             return self.filter_of_text(context, expression, kind);
@@ -209,39 +216,31 @@ impl Pull<'_> {
             );
             return Err(Refusal::new(response::SUBSCRIPTION_NOT_LATEST, text));
         }
-        self.filter_of(context, subscription)
+        if !subscription.is_tag() {
+            return Err(no_sql92(context));
+        }
+        if subscription.is_all() || request.topic == topic::SCHEDULE_TOPIC {
+            return Ok(TagFilter::default());
+        }
+        Ok(TagFilter::new(subscription.code_set.iter().copied().collect()))
     }
 
     fn filter_of_text(&self, context: &BrokerContext, expression: &str, kind: &str) -> Result<TagFilter, Refusal> {
-        let is_tag = kind.is_empty() || kind.eq_ignore_ascii_case(TAG);
-        if is_tag && (expression == "*" || expression.trim().is_empty()) {
+        let topic = &*self.header.topic;
+        let unreadable =
+            |text| Refusal::new(response::SUBSCRIPTION_PARSE_FAILED, format!("parse the consumer's subscription failed: {text}"));
+        subscription::check_length("subscription", topic, expression.len()).map_err(unreadable)?;
+        if !kind.is_empty() && !kind.eq_ignore_ascii_case(TAG) {
+            return Err(no_sql92(context));
+        }
+        if expression == "*" || expression.trim().is_empty() {
             return Ok(TagFilter::default());
         }
-        let request = &self.header;
-        let data = SubscriptionData::parse(&request.topic, expression, kind, request.sub_version).map_err(|text| {
-            Refusal::new(response::SUBSCRIPTION_PARSE_FAILED, format!("parse the consumer's subscription failed: {text}"))
-        })?;
-        self.filter_of(context, &data)
-    }
-
-    fn filter_of(&self, context: &BrokerContext, data: &SubscriptionData) -> Result<TagFilter, Refusal> {
-        if !data.is_tag() {
-            let why = if context.config.enable_property_filter { "not served by this version yet" } else { "enablePropertyFilter=false" };
-            return Err(Refusal::new(response::SYSTEM_ERROR, format!("{NO_SQL92}: {why}")));
+        let codes: Codes = subscription::tags(expression).map(hash::java_hash).collect();
+        if codes.is_empty() {
+            return Err(unreadable(subscription::no_tag(topic, expression)));
         }
-        // The consume queue of the schedule topic holds times where others hold hashes of tags.
-        if data.is_all() || self.header.topic == topic::SCHEDULE_TOPIC {
-            return Ok(TagFilter::default());
-        }
-        // The codes that clients send may be missing: those of the tags are what counts.
-        let codes = data.tags_set.iter().map(|tag| hash::java_hash(tag)).chain(data.code_set.iter().copied());
-        let mut filter = TagFilter::default();
-        for code in codes {
-            if !filter.codes.contains(&code) {
-                filter.codes.push(code);
-            }
-        }
-        Ok(filter)
+        Ok(if topic == topic::SCHEDULE_TOPIC { TagFilter::default() } else { TagFilter::new(codes) })
     }
 
     fn limits(&self, context: &BrokerContext) -> GetLimits {
@@ -264,17 +263,20 @@ impl Pull<'_> {
     }
 
     /// Waits for a message, if there is still none.
-    fn wait(self, context: &Arc<BrokerContext>, responder: Responder, codes: SmallVec<[i32; 4]>) {
+    fn wait(self, context: &Arc<BrokerContext>, responder: Responder, mut codes: Codes) {
         let config = &context.config;
         let wish_ms = self.header.suspend_timeout_millis.clamp(0, MAX_SUSPEND_MS);
         let wait_ms = if config.long_polling_enable { wish_ms } else { wish_ms.min(config.short_polling_ms.min(120_000) as i64) };
         let deadline_ms = context.clock.now_ms() + wait_ms;
         let pull = Box::new(self.into_owned());
         let (topic, queue_id, offset) = (pull.header.topic.to_string(), pull.header.queue_id, pull.header.queue_offset);
-        let waiter = Waiter { offset, codes, deadline_ms, value: HeldPull { pull, responder } };
+        codes.shrink_to_fit(); // what equal tags took is not to be held
+        let owner = responder.connection().id().0;
+        let bytes = pull.heap_bytes();
+        let waiter = Waiter { offset, codes, deadline_ms, owner, bytes, value: HeldPull { pull, responder } };
         let max_offset = || context.store.queue_bounds(&topic, queue_id).1;
-        if let Err(held) = context.hold.hold(&topic, queue_id, waiter, max_offset) {
-            execute_held(context, held);
+        if let Err(waiting) = context.hold.hold(&topic, queue_id, waiter, max_offset) {
+            execute_held(context, waiting);
         }
     }
 
@@ -296,6 +298,12 @@ impl Pull<'_> {
         responder.reply(code, Some(remark), &header, body);
     }
 
+    /// Bytes on the heap of one that is [`Pull::into_owned`].
+    fn heap_bytes(&self) -> usize {
+        size_of::<Self>() + self.header.consumer_group.len() + self.header.topic.len()
+    }
+
+    /// What a held pull needs: the codes of its expression are kept instead of the text.
     fn into_owned(self) -> Pull<'static> {
         fn own(text: Cow<'_, str>) -> Cow<'static, str> {
             Cow::Owned(text.into_owned())
@@ -311,17 +319,22 @@ impl Pull<'_> {
                 sys_flag: header.sys_flag,
                 commit_offset: header.commit_offset,
                 suspend_timeout_millis: header.suspend_timeout_millis,
-                subscription: header.subscription.map(own),
+                subscription: None,
                 sub_version: header.sub_version,
-                expression_type: header.expression_type.map(own),
+                expression_type: None,
                 max_msg_bytes: header.max_msg_bytes,
                 request_source: header.request_source,
-                proxy_forward_client_id: header.proxy_forward_client_id.map(own),
+                proxy_forward_client_id: None,
             },
             lite: self.lite,
             language: self.language,
         }
     }
+}
+
+fn no_sql92(context: &BrokerContext) -> Refusal {
+    let why = if context.config.enable_property_filter { "not served by this version yet" } else { "enablePropertyFilter=false" };
+    Refusal::new(response::SYSTEM_ERROR, format!("{NO_SQL92}: {why}"))
 }
 
 /// Response code and remark of a look-up at `offset`.
@@ -343,13 +356,21 @@ fn code_of(status: GetStatus, offset: i64) -> (i32, &'static str) {
 /// Passes messages of some tags by the hash in the consume queue; clients compare the texts.
 #[derive(Clone, Debug, Default)]
 struct TagFilter {
-    /// Empty: everything passes.
-    codes: SmallVec<[i32; 4]>,
+    codes: Codes,
+}
+
+impl TagFilter {
+    /// A filter for codes in any order, given any number of times.
+    fn new(mut codes: Codes) -> Self {
+        codes.sort_unstable();
+        codes.dedup();
+        Self { codes }
+    }
 }
 
 impl MessageFilter for TagFilter {
     fn matches_code(&self, tags_code: i64) -> bool {
-        self.codes.is_empty() || self.codes.contains(&(tags_code as i32))
+        self.codes.is_empty() || self.codes.binary_search(&(tags_code as i32)).is_ok()
     }
 }
 
@@ -372,7 +393,8 @@ mod tests {
 
     #[test]
     fn tags_filter_by_hash() {
-        let filter = TagFilter { codes: SmallVec::from_slice(&[hash::java_hash("TagA")]) };
+        let filter = TagFilter::new(["TagC", "TagA", "TagC"].into_iter().map(hash::java_hash).collect());
+        assert_eq!(filter.codes.len(), 2);
         assert!(filter.matches_code(hash::tags_code(Some("TagA"))));
         assert!(!filter.matches_code(hash::tags_code(Some("TagB"))) && !filter.matches_code(0));
         assert!(TagFilter::default().matches_code(0));

@@ -298,7 +298,17 @@ pub(crate) fn resolve(
         context.stats.dead_letter(&topic.topic_name, group);
         return Ok(Target { topic, queue_id: 0, dead: true });
     }
-    let queue_id = if header.queue_id < 0 { fastrand::i32(0..topic.write_queue_nums.max(1)) } else { header.queue_id };
+    if header.queue_id < 0 && topic.write_queue_nums <= 0 {
+        return Err(Refusal::Answer(
+            response::INVALID_PARAMETER,
+            format!(
+                "request queueId[{}] leaves the choice to the broker, topic {} has no queue to choose (readQueueNums={}, writeQueueNums={}), \
+                 client {born_host}",
+                header.queue_id, topic.topic_name, topic.read_queue_nums, topic.write_queue_nums
+            ),
+        ));
+    }
+    let queue_id = if header.queue_id < 0 { fastrand::i32(0..topic.write_queue_nums) } else { header.queue_id };
     Ok(Target { topic, queue_id, dead: false })
 }
 
@@ -317,6 +327,10 @@ fn is_dead(context: &BrokerContext, group: &str, header: &SendMessageRequest<'_>
 
 fn create_topic(context: &BrokerContext, header: &SendMessageRequest<'_>, may_block: bool) -> Result<Arc<TopicConfig>, Refusal> {
     topic::check_topic(&header.topic).map_err(|text| Refusal::Answer(response::INVALID_PARAMETER, text))?;
+    let is_retry = header.topic.starts_with(topic::RETRY_PREFIX); // made with one queue if need be
+    if !is_retry && let Some(template) = context.topics.template(&header.default_topic) {
+        check_queues(header, &template)?;
+    }
     if let Some(why) = context.store.refusal() {
         return Err(PutError::Unavailable(why).into());
     }
@@ -331,7 +345,7 @@ fn create_topic(context: &BrokerContext, header: &SendMessageRequest<'_>, may_bl
         context.registration.register_topic(&topic.topic_name);
         return Ok(topic);
     }
-    if header.topic.starts_with(topic::RETRY_PREFIX) {
+    if is_retry {
         return ensure_topic(context, &header.topic, may_block);
     }
     Err(Refusal::Answer(
@@ -339,6 +353,22 @@ fn create_topic(context: &BrokerContext, header: &SendMessageRequest<'_>, may_bl
         format!(
             "topic[{}] not exist, apply first please!\nIt was not created from default topic {:?} (autoCreateTopicEnable={}).",
             header.topic, header.default_topic, context.config.auto_create_topic
+        ),
+    ))
+}
+
+/// Refuses the first send of a topic that would have no queue.
+fn check_queues(header: &SendMessageRequest<'_>, template: &TopicConfig) -> Result<(), Refusal> {
+    let (wanted, most) = (header.default_topic_queue_nums, template.write_queue_nums);
+    if wanted.min(most) > 0 {
+        return Ok(());
+    }
+    Err(Refusal::Answer(
+        response::INVALID_PARAMETER,
+        format!(
+            "topic[{}] is not created without a queue: defaultTopicQueueNums is {wanted}, writeQueueNums of default topic {} is {most}, \
+             both must be at least 1",
+            header.topic, template.topic_name
         ),
     ))
 }
@@ -406,6 +436,7 @@ fn stage_batch(
         &Draft { body: &inflated, sys_flag: draft.sys_flag & !(sysflag::COMPRESSED | sysflag::COMPRESSION_MASK), ..*draft }
     };
     let mut count = 0;
+    // Unlike a single message, an entry may be empty: the reference stores it, and clients batch what their application gave them.
     for entry in BatchEntries::new(draft.body) {
         let entry = entry.map_err(Refusal::illegal)?;
         let own = Wishes::read(entry.properties).map_err(Refusal::illegal)?;

@@ -21,7 +21,7 @@ const MIN_ENTRY: usize = 22;
 pub(crate) struct BatchEntry<'a> {
     /// The application's flag.
     pub(crate) flag: i32,
-    /// Body.
+    /// Body; may be empty, unlike that of a message that comes by itself.
     pub(crate) body: &'a [u8],
     /// Properties text.
     pub(crate) properties: &'a str,

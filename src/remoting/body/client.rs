@@ -127,7 +127,7 @@ impl CheckClientBody {
         Ok(Self {
             client_id: text(&value, "clientId").unwrap_or_default(),
             group: text(&value, "group").unwrap_or_default(),
-            subscription: value.get("subscriptionData").filter(|data| matches!(data, Value::Object(_))).map(subscription),
+            subscription: value.get("subscriptionData").filter(|data| matches!(data, Value::Object(_))).map(subscription).transpose()?,
         })
     }
 }

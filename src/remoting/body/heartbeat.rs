@@ -1,7 +1,6 @@
 //! `HeartbeatData` (34).
 
-use crate::common::hash::java_hash;
-use crate::common::subscription::{ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData};
+use crate::common::subscription::{self, ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData};
 use crate::remoting::fastjson::{self, Value, write_text};
 
 /// A client's heartbeat.
@@ -50,7 +49,7 @@ impl HeartbeatData {
         Ok(Self {
             client_id: text_of(&value, "clientID"),
             producers: list("producerDataSet").iter().map(|data| text_of(data, "groupName")).collect(),
-            consumers: list("consumerDataSet").iter().map(ConsumerData::from_value).collect(),
+            consumers: list("consumerDataSet").iter().map(ConsumerData::from_value).collect::<Result<_, _>>()?,
             fingerprint: value.get("heartbeatFingerprint").and_then(Value::as_i64).unwrap_or(0) as i32,
             without_sub: value.get("withoutSub").and_then(Value::as_bool).unwrap_or(false),
         })
@@ -79,15 +78,16 @@ impl HeartbeatData {
 }
 
 impl ConsumerData {
-    fn from_value(value: &Value) -> Self {
-        Self {
+    fn from_value(value: &Value) -> Result<Self, String> {
+        let subscriptions = value.get("subscriptionDataSet").map_or(&[][..], Value::elements);
+        Ok(Self {
             group_name: text_of(value, "groupName"),
             consume_type: enumeration(value.get("consumeType"), &CONSUME_TYPES),
             message_model: enumeration(value.get("messageModel"), &MESSAGE_MODELS),
             consume_from_where: enumeration(value.get("consumeFromWhere"), &CONSUME_FROM_WHERES),
             unit_mode: value.get("unitMode").and_then(Value::as_bool).unwrap_or(false),
-            subscriptions: value.get("subscriptionDataSet").map_or(&[][..], Value::elements).iter().map(subscription).collect(),
-        }
+            subscriptions: subscriptions.iter().map(subscription).collect::<Result<_, _>>()?,
+        })
     }
 
     fn write(&self, out: &mut String) {
@@ -139,11 +139,15 @@ fn text_of(value: &Value, name: &str) -> String {
 }
 
 /// Reads a subscription. Codes are computed from the tags: C++ sends 0 and Go hashes UTF-8 bytes.
-pub fn subscription(value: &Value) -> SubscriptionData {
+///
+/// # Errors
+/// The expression, or its tags together, are longer than [`subscription::MAX_EXPRESSION_BYTES`]: the text names the topic and both lengths.
+pub fn subscription(value: &Value) -> Result<SubscriptionData, String> {
     let topic = text_of(value, "topic");
     let sub_version = value.get("subVersion").and_then(Value::as_i64).unwrap_or(0);
     let expression = text_of(value, "subString");
     let expression_type = text_of(value, "expressionType");
+    subscription::check_length("subscription", &topic, expression.len())?;
     let mut data = SubscriptionData::parse(&topic, &expression, &expression_type, sub_version).unwrap_or_else(|_| SubscriptionData {
         topic: topic.clone(),
         sub_string: expression.clone(),
@@ -152,11 +156,12 @@ pub fn subscription(value: &Value) -> SubscriptionData {
     });
     if data.is_tag() && data.tags_set.is_empty() && !data.is_all() {
         let tags = value.get("tagsSet").map_or(&[][..], Value::elements);
-        data.tags_set = tags.iter().filter_map(|tag| tag.as_text().map(std::borrow::Cow::into_owned)).collect();
-        data.code_set = data.tags_set.iter().map(|tag| java_hash(tag)).collect();
+        let tags: Vec<String> = tags.iter().filter_map(|tag| tag.as_text().map(std::borrow::Cow::into_owned)).collect();
+        subscription::check_length("tagsSet", &topic, tags.iter().map(String::len).sum())?;
+        data.set_tags(tags);
     }
     data.class_filter_mode = value.get("classFilterMode").and_then(Value::as_bool).unwrap_or(false);
-    data
+    Ok(data)
 }
 
 #[cfg(test)]
@@ -176,6 +181,25 @@ mod tests {
         let from_go = HeartbeatData::from_json(go).unwrap();
         assert_eq!(from_go.consumers[0].message_model, MessageModel::Broadcasting);
         assert!(from_go.consumers[0].subscriptions[0].is_all());
+    }
+
+    #[test]
+    fn long_subscriptions_are_refused() {
+        let heartbeat = |expression: &str, tag: &str| {
+            format!(
+                r#"{{"clientID":"c","consumerDataSet":[{{"groupName":"g","subscriptionDataSet":[{{"topic":"T","subString":"{expression}","tagsSet":["{tag}"]}}]}}]}}"#
+            )
+        };
+        let limit = subscription::MAX_EXPRESSION_BYTES;
+        let (longest, longer) = ("t".repeat(limit), "t".repeat(limit + 1));
+        for (expression, tag) in [(longest.as_str(), ""), ("||", &longest)] {
+            let read = HeartbeatData::from_json(heartbeat(expression, tag).as_bytes()).unwrap();
+            assert_eq!(read.consumers[0].subscriptions[0].tags_set, [longest.as_str()]);
+        }
+        for (expression, tag) in [(longer.as_str(), ""), ("||", &longer)] {
+            let refusal = HeartbeatData::from_json(heartbeat(expression, tag).as_bytes()).unwrap_err();
+            assert!(refusal.contains("topic T") && refusal.contains("65537") && refusal.contains("65536"), "{refusal}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::remoting::command::Command;
-use crate::remoting::ext::{CustomHeader, ExtText, FieldError, HeaderWriter};
+use crate::remoting::ext::{CustomHeader, FieldError, HeaderWriter, integer as int};
 
 /// Header of 11 and 361.
 #[derive(Clone, Debug, Default)]
@@ -75,11 +75,6 @@ impl<'a> PullMessageRequest<'a> {
 
 /// Fields without which a pull means nothing, in the order of their bits.
 const NEEDED: [&str; 6] = ["consumerGroup", "topic", "queueId", "queueOffset", "maxMsgNums", "sysFlag"];
-
-fn int<T: std::str::FromStr>(name: &'static str, value: &ExtText<'_>) -> Result<T, FieldError> {
-    let text = value.text();
-    text.trim().parse().map_err(|_| FieldError::Malformed(name, text.into_owned(), "an integer"))
-}
 
 /// What clients send.
 impl CustomHeader for PullMessageRequest<'_> {
@@ -187,5 +182,14 @@ mod tests {
         let mut out = Vec::new();
         codec::encode_head(&mut out, &head, &[("consumerGroup", "G"), ("topic", "T"), ("queueId", "0"), ("queueOffset", "0")], 0);
         assert_eq!(PullMessageRequest::decode(&codec::decode(&out).unwrap()).unwrap_err(), FieldError::Missing("maxMsgNums"));
+
+        for (name, value, expected) in
+            [("queueId", "4294967296", "expected a 32-bit integer"), ("queueOffset", "x", "expected a 64-bit integer")]
+        {
+            let mut out = Vec::new();
+            codec::encode_head(&mut out, &head, &[(name, value)], 0);
+            let text = PullMessageRequest::decode(&codec::decode(&out).unwrap()).unwrap_err().to_string();
+            assert!(text.contains(name) && text.contains(value) && text.contains(expected), "{text}");
+        }
     }
 }

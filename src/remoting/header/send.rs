@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::remoting::code::request;
 use crate::remoting::command::Command;
-use crate::remoting::ext::{CustomHeader, ExtText, FieldError, HeaderWriter};
+use crate::remoting::ext::{self, CustomHeader, ExtText, FieldError, HeaderWriter};
 
 /// Header of 10, 310, 320, 324 and 325. The text fields are borrowed from the frame where they hold no escapes.
 #[derive(Clone, Debug)]
@@ -136,8 +136,7 @@ fn field_name(letter: u8, short: bool) -> &'static str {
 }
 
 fn int<T: std::str::FromStr>(letter: u8, value: &ExtText<'_>) -> Result<T, FieldError> {
-    let text = value.text();
-    text.trim().parse().map_err(|_| FieldError::Malformed(field_name(letter, false), text.into_owned(), "an integer"))
+    ext::integer(field_name(letter, false), value)
 }
 
 fn truth(value: &ExtText<'_>) -> bool {
@@ -258,9 +257,11 @@ mod tests {
     fn what_is_needed_and_what_is_malformed() {
         let bytes = encode(310, &[("b", "T")]);
         assert_eq!(SendMessageRequest::decode(&codec::decode(&bytes).unwrap()).unwrap_err(), FieldError::Missing("e"));
-        let bytes = encode(10, &[("topic", "T"), ("queueId", "x")]);
-        let error = SendMessageRequest::decode(&codec::decode(&bytes).unwrap()).unwrap_err();
-        assert!(error.to_string().contains("queueId") && error.to_string().contains('x'), "{error}");
+        for (name, expected) in [("queueId", "a 32-bit integer"), ("bornTimestamp", "a 64-bit integer")] {
+            let bytes = encode(10, &[("topic", "T"), (name, "x")]);
+            let error = SendMessageRequest::decode(&codec::decode(&bytes).unwrap()).unwrap_err();
+            assert_eq!(error.to_string(), format!("the custom field <{name}> is \"x\", expected {expected}"));
+        }
     }
 
     #[test]
