@@ -19,6 +19,9 @@ use super::{Client, ConsumerHeartbeat, refresh};
 /// Subscriptions by topic.
 pub type Subscriptions = BTreeMap<String, Arc<SubscriptionData>>;
 
+/// Subscriptions for one topic.
+type ByVersion = BTreeMap<(Reverse<i64>, ConnectionId), Arc<SubscriptionData>>;
+
 /// A consumer group that is online.
 #[derive(Clone, Default)]
 pub struct ConsumerGroup {
@@ -37,7 +40,7 @@ pub struct ConsumerGroup {
 struct Members {
     clients: BTreeMap<ConnectionId, Arc<Client>>,
     /// All subscriptions by topic, the one that counts first: of the highest version that of the oldest connection.
-    topics: BTreeMap<String, BTreeMap<(Reverse<i64>, ConnectionId), Arc<SubscriptionData>>>,
+    topics: BTreeMap<String, ByVersion>,
 }
 
 /// What a leaving client leaves behind.
@@ -158,7 +161,7 @@ impl Members {
     fn subscribe(&mut self, group: &str, connection: ConnectionId, subscriptions: &[Arc<SubscriptionData>]) {
         for subscription in subscriptions {
             if !self.topics.contains_key(&subscription.topic) {
-                self.topics.insert(subscription.topic.clone(), BTreeMap::new());
+                self.topics.insert(subscription.topic.clone(), ByVersion::new());
             }
             let Some(all) = self.topics.get_mut(&subscription.topic) else { continue };
             if let Some(known) = all.values().next()

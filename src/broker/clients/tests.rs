@@ -1,5 +1,6 @@
 //! Tests of the client tables.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use super::*;
@@ -32,8 +33,9 @@ impl Peer {
         Client::new(&self.id, Language::JAVA, 513, self.connection.clone(), now_ms)
     }
 
-    /// Groups that 40 was sent for since the last call.
-    fn notified(&self) -> Vec<String> {
+    /// Groups that 40 has been sent for since the last call, after a round of notifications.
+    fn notified(&self, table: &ClientTable) -> Vec<String> {
+        table.notify_changed();
         std::mem::take(&mut *self.pushed.lock())
             .into_iter()
             .map(|(code, group)| {
@@ -50,15 +52,11 @@ fn table() -> ClientTable {
 
 fn heartbeat(group: &str, subscriptions: &[(&str, &str, i64)]) -> ConsumerHeartbeat {
     let parse = |(topic, expression, version): &(&str, &str, i64)| SubscriptionData::parse(topic, expression, "TAG", *version).unwrap();
-    ConsumerHeartbeat {
-        group: group.to_owned(),
-        subscriptions: subscriptions.iter().map(parse).collect(),
-        ..ConsumerHeartbeat::default()
-    }
+    ConsumerHeartbeat { group: group.to_owned(), subscriptions: subscriptions.iter().map(parse).collect(), ..ConsumerHeartbeat::default() }
 }
 
 fn beat(table: &ClientTable, peer: &Peer, group: &str, subscriptions: &[(&str, &str, i64)]) -> bool {
-    table.consumer_heartbeat(heartbeat(group, subscriptions), peer.client(1_000), false)
+    table.consumer_heartbeat(&heartbeat(group, subscriptions), &peer.client(1_000), false)
 }
 
 fn expression(table: &ClientTable, group: &str, topic: &str) -> Option<String> {
@@ -69,20 +67,20 @@ fn expression(table: &ClientTable, group: &str, topic: &str) -> Option<String> {
 fn group_is_told_of_members_and_topics_but_not_of_expressions() {
     let (table, a, b) = (table(), Peer::new("a"), Peer::new("b"));
     assert!(beat(&table, &a, "g", &[("T", "*", 1)]));
-    assert_eq!(a.notified(), ["g"], "a joins");
+    assert_eq!(a.notified(&table), ["g"], "a joins");
     assert!(!beat(&table, &a, "g", &[("T", "*", 1)]));
     assert!(beat(&table, &b, "g", &[("T", "*", 1)]));
-    assert_eq!((a.notified(), b.notified()), (vec!["g".to_owned()], vec!["g".to_owned()]), "b joins");
+    assert_eq!((a.notified(&table), b.notified(&table)), (vec!["g".to_owned()], vec!["g".to_owned()]), "b joins");
     assert!(!beat(&table, &a, "g", &[("T", "x", 2)]));
     assert!(!beat(&table, &a, "g", &[("T", "x", 3)]));
-    assert_eq!((a.notified(), b.notified()), (vec![], vec![]), "another expression, another version");
+    assert_eq!((a.notified(&table), b.notified(&table)), (vec![], vec![]), "another expression, another version");
     assert_eq!(expression(&table, "g", "T").as_deref(), Some("x"));
     assert!(beat(&table, &a, "g", &[("T", "x", 3), ("U", "*", 4)]));
-    assert_eq!((a.notified().len(), b.notified().len()), (1, 1), "a new topic");
+    assert_eq!((a.notified(&table).len(), b.notified(&table).len()), (1, 1), "a new topic");
     assert!(beat(&table, &a, "g", &[("T", "x", 3)]));
-    assert_eq!((a.notified().len(), b.notified().len()), (1, 1), "a topic dropped");
+    assert_eq!((a.notified(&table).len(), b.notified(&table).len()), (1, 1), "a topic dropped");
     table.unregister(b.connection.id(), "b", None, Some("g"));
-    assert_eq!((a.notified().len(), b.notified().len()), (1, 0), "b leaves");
+    assert_eq!((a.notified(&table).len(), b.notified(&table).len()), (1, 0), "b leaves");
     table.closed(a.connection.id());
     assert!(table.consumer_group("g").is_none() && table.consumer_groups().is_empty());
 }
@@ -92,11 +90,11 @@ fn broadcasting_and_silent_groups_are_not_told() {
     let (table, a, b) = (table(), Peer::new("a"), Peer::new("b"));
     for peer in [&a, &b] {
         let broadcasting = ConsumerHeartbeat { message_model: MessageModel::Broadcasting, ..heartbeat("all", &[("T", "*", 1)]) };
-        assert!(table.consumer_heartbeat(broadcasting, peer.client(0), false));
+        assert!(table.consumer_heartbeat(&broadcasting, &peer.client(0), false));
         assert!(beat(&table, peer, "silent", &[("T", "*", 1)]));
     }
     table.closed(a.connection.id());
-    assert_eq!((a.notified(), b.notified()), (vec![], vec![]));
+    assert_eq!((a.notified(&table), b.notified(&table)), (vec![], vec![]));
 }
 
 #[test]
@@ -117,8 +115,8 @@ fn one_connection_in_several_groups() {
     let (table, a) = (table(), Peer::new("a"));
     beat(&table, &a, "g", &[("T", "*", 1)]);
     beat(&table, &a, "h", &[("T", "*", 1)]);
-    table.producer_heartbeat("p", a.client(1_000));
-    table.producer_heartbeat("q", a.client(1_000));
+    table.producer_heartbeat(&["p"], &a.client(1_000));
+    table.producer_heartbeat(&["q"], &a.client(1_000));
     assert_eq!(table.producer_groups(), ["p", "q"]);
     table.unregister(a.connection.id(), "a", Some("p"), Some("g"));
     assert_eq!((table.producer_groups(), table.consumer_groups()), (vec!["q".to_owned()], vec!["h".to_owned()]));
@@ -126,7 +124,7 @@ fn one_connection_in_several_groups() {
     table.closed(a.connection.id());
     assert!(table.producer_groups().is_empty() && table.consumer_groups().is_empty());
     assert!(table.producer_by_client_id("a").is_none());
-    assert!(table.registered.lock().is_empty());
+    assert!(table.present.lock().is_empty());
 }
 
 #[test]
@@ -134,7 +132,7 @@ fn a_reconnected_client_is_listed_once_and_found_by_its_new_connection() {
     let (table, old, new) = (table(), Peer::new("a"), Peer::new("a"));
     for peer in [&old, &new] {
         beat(&table, peer, "g", &[("T", "*", 1)]);
-        table.producer_heartbeat("p", peer.client(0));
+        table.producer_heartbeat(&["p"], &peer.client(0));
     }
     assert_eq!(table.consumer_group("g").unwrap().client_ids(), ["a"]);
     assert_eq!(table.consumer_by_client_id("g", "a").unwrap().connection.id(), new.connection.id());
@@ -150,18 +148,18 @@ fn silent_clients_expire() {
     let (table, a, b) = (table(), Peer::new("a"), Peer::new("b"));
     let start = 1_000_000;
     for peer in [&a, &b] {
-        table.consumer_heartbeat(heartbeat("g", &[("T", "*", 1)]), peer.client(start), false);
-        table.producer_heartbeat("p", peer.client(start));
+        table.consumer_heartbeat(&heartbeat("g", &[("T", "*", 1)]), &peer.client(start), false);
+        table.producer_heartbeat(&["p"], &peer.client(start));
     }
     let later = start + CLIENT_EXPIRY_MS;
     table.expire(later);
     assert_eq!(table.producers("p").len(), 2, "the limit itself is in time");
-    table.consumer_heartbeat(heartbeat("g", &[("T", "*", 1)]), b.client(later), false);
+    table.consumer_heartbeat(&heartbeat("g", &[("T", "*", 1)]), &b.client(later), false);
     assert_eq!(table.consumer_by_client_id("g", "b").unwrap().last_update_ms(), later);
-    b.notified();
+    b.notified(&table);
     table.expire(later + 1);
     assert_eq!(table.consumer_group("g").unwrap().client_ids(), ["b"]);
-    assert_eq!(b.notified(), ["g"]);
+    assert_eq!(b.notified(&table), ["g"]);
     assert!(table.producers("p").is_empty(), "one record per group: b's heartbeat named only g");
     assert!(!a.connection.is_open() && b.connection.is_open(), "a connection is closed once none of its clients is left");
 }
@@ -172,9 +170,10 @@ fn a_heartbeat_after_the_end_leaves_nothing() {
     a.connection.close();
     assert!(!a.connection.is_open());
     beat(&table, &a, "g", &[("T", "*", 1)]);
-    table.producer_heartbeat("p", a.client(0));
+    table.producer_heartbeat(&["p"], &a.client(0));
     assert!(table.consumer_groups().is_empty() && table.producer_groups().is_empty());
     assert!(table.producer_by_client_id("a").is_none());
+    assert!(table.present.lock().is_empty());
 }
 
 #[test]
@@ -182,17 +181,17 @@ fn heartbeats_of_the_second_version() {
     let (table, a, b) = (table(), Peer::new("a"), Peer::new("b"));
     let full = ConsumerHeartbeat { fingerprint: 77, ..heartbeat("g", &[("T", "x", 1)]) };
     let bare = |fingerprint| ConsumerHeartbeat { fingerprint, ..heartbeat("g", &[]) };
-    table.consumer_heartbeat(bare(77), b.client(0), true);
+    table.consumer_heartbeat(&bare(77), &b.client(0), true);
     assert!(!table.has_fingerprint("g", b.connection.id(), 77), "its subscriptions never came");
-    table.consumer_heartbeat(full, a.client(0), false);
-    a.notified();
-    assert!(!table.consumer_heartbeat(bare(77), a.client(5), true));
+    table.consumer_heartbeat(&full, &a.client(0), false);
+    a.notified(&table);
+    assert!(!table.consumer_heartbeat(&bare(77), &a.client(5), true));
     assert_eq!(expression(&table, "g", "T").as_deref(), Some("x"), "none said, none dropped");
     assert!(table.has_fingerprint("g", a.connection.id(), 77));
     assert!(!table.has_fingerprint("g", a.connection.id(), 78) && !table.has_fingerprint("h", a.connection.id(), 77));
-    table.consumer_heartbeat(bare(78), a.client(6), true);
+    table.consumer_heartbeat(&bare(78), &a.client(6), true);
     assert!(table.has_fingerprint("g", a.connection.id(), 77), "what we know is still what 77 said");
-    assert_eq!(a.notified(), Vec::<String>::new());
+    assert_eq!(a.notified(&table), Vec::<String>::new());
     beat(&table, &a, "g", &[("T", "x", 1)]);
     assert!(!table.has_fingerprint("g", a.connection.id(), 77), "a v1 heartbeat");
 }
@@ -210,7 +209,7 @@ fn heartbeats_of_all_languages_say_the_same() {
         let ConsumerData { group_name, consume_type, message_model, consume_from_where, subscriptions, .. } = data.consumers[0].clone();
         let heartbeat =
             ConsumerHeartbeat { group: group_name, consume_type, message_model, consume_from_where, subscriptions, fingerprint: 0 };
-        table.consumer_heartbeat(heartbeat, peer.client(0), false);
+        table.consumer_heartbeat(&heartbeat, &peer.client(0), false);
         let group = table.consumer_group("g").unwrap();
         snapshots.push((group.subscriptions.clone(), group.consume_from_where, group.message_model));
         table.closed(peer.connection.id());
@@ -244,13 +243,13 @@ fn behaves_as_a_list_of_members() {
         if let Some(told) = told {
             assert_eq!(told, expected, "step {step}");
         }
-        let notified: Vec<usize> = (0..peers.len()).filter(|n| !peers[*n].notified().is_empty()).collect();
+        let notified: Vec<usize> = (0..peers.len()).filter(|n| !peers[*n].notified(&table).is_empty()).collect();
         assert_eq!(notified, if expected { model.keys().copied().collect() } else { Vec::new() }, "step {step}");
         let group = table.consumer_group("g");
         assert_eq!(group.is_some(), !model.is_empty(), "step {step}");
-        let subscriptions = group.map_or_else(BTreeMap::new, |group| group.subscriptions.clone());
+        let subscriptions = group.map_or_else(Arc::default, |group| Arc::clone(&group.subscriptions));
         assert_eq!(subscriptions.keys().map(String::as_str).collect::<BTreeSet<_>>(), topics(&model), "step {step}");
-        for (topic, subscription) in &subscriptions {
+        for (topic, subscription) in subscriptions.iter() {
             let newest = model.values().flatten().filter(|(other, ..)| other == topic).map(|(_, _, version)| *version).max();
             assert_eq!(Some(subscription.sub_version), newest, "step {step}");
         }
@@ -259,4 +258,142 @@ fn behaves_as_a_list_of_members() {
     fn topics<'a>(model: &BTreeMap<usize, Vec<(&'a str, &'a str, i64)>>) -> BTreeSet<&'a str> {
         model.values().flatten().map(|(topic, ..)| *topic).collect()
     }
+}
+
+/// Ten thousand groups and four thousand members: with work per group or member that grows with their number this would not end.
+#[test]
+fn many_groups_of_one_connection_come_and_go() {
+    let (table, a, b) = (table(), Peer::new("a"), Peer::new("b"));
+    let groups: Vec<String> = (0..MAX_GROUPS_PER_CONNECTION).map(|n| format!("g{n}")).collect();
+    beat(&table, &b, "g7", &[("T", "*", 1)]);
+    table.producer_heartbeat(&groups, &a.client(0));
+    for group in &groups {
+        beat(&table, &a, group, &[("T", "*", 1)]);
+    }
+    assert_eq!((table.producer_groups().len(), table.consumer_groups().len()), (groups.len(), groups.len()));
+    assert_eq!(a.notified(&table).len(), groups.len());
+    assert_eq!(b.notified(&table), ["g7"], "of two joins at once b is told once");
+    table.producer_heartbeat(&groups, &a.client(5));
+    assert!(table.producers("g9").iter().all(|client| client.last_update_ms() == 5), "known groups are refreshed");
+    table.closed(a.connection.id());
+    assert!(table.producer_groups().is_empty() && table.producer_by_client_id("a").is_none());
+    assert_eq!(table.consumer_groups(), ["g7"]);
+    assert_eq!((a.notified(&table), b.notified(&table)), (vec![], vec!["g7".to_owned()]));
+}
+
+#[test]
+fn many_groups_expire_at_once() {
+    let (table, a) = (table(), Peer::new("a"));
+    let groups: Vec<String> = (0..5_000).map(|n| format!("g{n}")).collect();
+    table.producer_heartbeat(&groups, &a.client(0));
+    beat(&table, &a, "g", &[("T", "*", 1)]);
+    table.expire(CLIENT_EXPIRY_MS + 500);
+    assert!(table.producer_groups().is_empty() && table.producer_by_client_id("a").is_none());
+    assert!(a.connection.is_open(), "its consumer is younger");
+    table.expire(CLIENT_EXPIRY_MS + 1_001);
+    assert!(table.consumer_groups().is_empty() && !a.connection.is_open());
+}
+
+#[test]
+fn a_large_group_is_told_once_and_copied_for_no_member() {
+    let table = table();
+    let peers: Vec<Peer> = (0..4_000).map(|n| Peer::new(&format!("c{n}"))).collect();
+    beat(&table, &peers[0], "g", &[("T", "*", 1)]);
+    let snapshot = table.consumer_group("g").unwrap();
+    for peer in &peers[1..] {
+        assert!(beat(&table, peer, "g", &[("T", "*", 1)]));
+    }
+    assert!(Arc::ptr_eq(&snapshot, &table.consumer_group("g").unwrap()), "4 000 joins, one snapshot");
+    assert_eq!(snapshot.client_ids().len(), peers.len());
+    assert_eq!(table.notify_changed(), peers.len(), "4 000 joins, one notification each");
+    assert_eq!(table.notify_changed(), 0);
+    assert!(peers.iter().all(|peer| std::mem::take(&mut *peer.pushed.lock()).len() == 1));
+    let (stay, leave) = peers.split_at(10);
+    for peer in leave {
+        peer.connection.close();
+    }
+    for peer in leave {
+        table.closed(peer.connection.id());
+    }
+    assert!(Arc::ptr_eq(&snapshot, &table.consumer_group("g").unwrap()));
+    assert_eq!(table.notify_changed(), stay.len(), "3 990 leave, ten are told, once each");
+    assert_eq!(table.present.lock().len(), stay.len());
+}
+
+#[test]
+fn who_is_gone_is_not_told_and_who_does_not_read_is_told_later() {
+    let (table, a, b, c) = (table(), Peer::new("a"), Peer::new("b"), Peer::new("c"));
+    for peer in [&a, &b, &c] {
+        beat(&table, peer, "g", &[("T", "*", 1)]);
+    }
+    c.connection.close();
+    let behind = |client: &Client| client.client_id == "b";
+    assert_eq!(table.notify_round(behind), 1);
+    assert_eq!((a.pushed.lock().len(), b.pushed.lock().len()), (1, 0));
+    beat(&table, &a, "g", &[("T", "*", 1), ("U", "*", 1)]);
+    assert_eq!(table.notify_round(behind), 1, "b is still owed one, not two");
+    assert_eq!(table.notify_round(behind), 0);
+    assert_eq!(b.notified(&table), ["g"]);
+    assert_eq!((b.notified(&table), c.notified(&table)), (vec![], vec![]));
+    beat(&table, &b, "g", &[("V", "*", 1)]);
+    assert_eq!(table.notify_round(behind), 1);
+    b.connection.close();
+    assert_eq!(table.notify_changed(), 0, "what is owed to a closed connection is forgotten");
+    assert!(table.due.lock().owed.is_empty());
+}
+
+#[test]
+fn a_heartbeat_is_bounded_in_groups_and_topics() {
+    let (table, a) = (table(), Peer::new("a"));
+    let id = a.connection.id();
+    let data = |producers: std::ops::Range<usize>, consumers: std::ops::Range<usize>| HeartbeatData {
+        client_id: "a".to_owned(),
+        producers: producers.map(|n| format!("p{n}")).collect(),
+        consumers: consumers.map(|n| ConsumerData { group_name: format!("g{n}"), ..ConsumerData::default() }).collect(),
+        ..HeartbeatData::default()
+    };
+    assert_eq!(table.check_room(id, &data(0..5_000, 0..5_000)), Ok(()));
+    let why = table.check_room(id, &data(0..5_000, 0..5_001)).unwrap_err();
+    assert!(why.contains("10001") && why.contains("10000") && why.contains("MAX_GROUPS_PER_CONNECTION"), "{why}");
+    table.producer_heartbeat(&data(0..6_000, 0..0).producers, &a.client(0));
+    beat(&table, &a, "g0", &[("T", "*", 1)]);
+    assert_eq!(table.check_room(id, &data(0..6_000, 0..4_000)), Ok(()), "what is there already counts once");
+    let why = table.check_room(id, &data(6_000..10_000, 0..1)).unwrap_err();
+    assert!(why.contains("10001") && why.contains("MAX_GROUPS_PER_CONNECTION"), "{why}");
+    assert_eq!(table.check_room(Peer::new("b").connection.id(), &data(6_000..10_000, 0..6_000)), Ok(()));
+    table.unregister(id, "a", Some("p1"), None);
+    assert_eq!(table.check_room(id, &data(6_000..10_000, 0..1)), Ok(()));
+
+    let mut many = data(0..0, 0..1);
+    let topic = |n: usize| SubscriptionData::parse(&format!("T{n}"), "*", "TAG", 1).unwrap();
+    many.consumers[0].subscriptions = (0..MAX_TOPICS_PER_GROUP - 1).map(topic).collect();
+    assert_eq!(table.check_room(id, &many), Ok(()));
+    many.consumers[0].subscriptions.push(topic(MAX_TOPICS_PER_GROUP));
+    let why = table.check_room(id, &many).unwrap_err();
+    assert!(why.contains("4097") && why.contains("4096") && why.contains("MAX_TOPICS_PER_GROUP") && why.contains("g0"), "{why}");
+}
+
+#[test]
+fn a_connection_that_changes_its_client_id_is_found_by_the_new_one_only() {
+    let (table, a) = (table(), Peer::new("a"));
+    let renamed = Client::new("z", Language::JAVA, 513, a.connection.clone(), 0);
+    table.producer_heartbeat(&["p", "q"], &a.client(0));
+    table.producer_heartbeat(&["p"], &renamed);
+    assert!(table.producer_by_client_id("a").is_some() && table.producer_by_client_id("z").is_some(), "q is still a's");
+    table.producer_heartbeat(&["q"], &renamed);
+    assert!(table.producer_by_client_id("a").is_none());
+    table.unregister(a.connection.id(), "z", Some("p"), None);
+    assert!(table.producer_by_client_id("z").is_some());
+    table.unregister(a.connection.id(), "z", Some("q"), None);
+    assert!(table.producer_by_client_id("z").is_none() && table.producer_groups().is_empty());
+}
+
+#[test]
+fn of_equal_versions_the_oldest_connection_counts() {
+    let (table, a, b) = (table(), Peer::new("a"), Peer::new("b"));
+    beat(&table, &b, "g", &[("T", "of b", 1)]);
+    beat(&table, &a, "g", &[("T", "of a", 1)]);
+    assert_eq!(expression(&table, "g", "T").as_deref(), Some("of a"));
+    table.closed(a.connection.id());
+    assert_eq!(expression(&table, "g", "T").as_deref(), Some("of b"));
 }
