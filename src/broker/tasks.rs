@@ -1,4 +1,5 @@
-//! What a broker does now and then, on one thread: persist offsets, expire clients, sample statistics, look for overdue answers.
+//! What a broker does now and then, on one thread: persist offsets, tell consumers of changed groups, expire
+//! clients, sample statistics, look for overdue answers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,6 +10,8 @@ use crate::runtime::thread::Thread;
 
 use super::context::BrokerContext;
 
+/// How often consumers are told what has changed in their groups.
+const NOTIFY_CONSUMERS: Duration = Duration::from_millis(50);
 /// How often silent clients are looked for.
 const EXPIRE_CLIENTS: Duration = Duration::from_secs(10);
 /// How often rates are sampled.
@@ -67,6 +70,9 @@ fn list(context: &BrokerContext) -> Vec<Task> {
     let persist = Duration::from_millis(context.config.flush_consumer_offset_interval_ms.max(1));
     let mut tasks = vec![
         task(persist, |context| context.offsets.persist()),
+        task(NOTIFY_CONSUMERS, |context| {
+            context.clients.notify_changed();
+        }),
         task(EXPIRE_CLIENTS, |context| context.clients.expire(context.clock.now_ms())),
         task(SAMPLE_STATS, |context| context.stats.sample(context.clock.now_ms())),
     ];

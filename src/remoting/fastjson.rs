@@ -36,6 +36,23 @@ pub fn parse(text: &[u8]) -> Result<Value, String> {
     Ok(value)
 }
 
+/// Reads a text that has to be an object; `what` names it in errors.
+///
+/// # Errors
+/// What was expected and at which byte, or what there is instead of an object.
+pub fn parse_object(text: &[u8], what: &str) -> Result<Value, String> {
+    let value = parse(text).map_err(|why| format!("the body {what} cannot be read: {why}"))?;
+    let kind = match value {
+        Value::Object(_) => return Ok(value),
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::Text(_) => "a string",
+        Value::Array(_) => "an array",
+    };
+    Err(format!("the body {what} is {kind}, expected an object"))
+}
+
 struct Reader<'a> {
     text: &'a str,
     at: usize,

@@ -149,6 +149,43 @@ fn broken_heartbeats_are_refused() {
 }
 
 #[test]
+fn heartbeats_are_bounded() {
+    let broker = TestBroker::start();
+    let peer = Peer::connect(&broker, "c");
+    let groups = |count: usize| (0..count).map(|n| format!(r#"{{"groupName":"p{n}"}}"#)).collect::<Vec<_>>().join(",");
+    let producers = |count| format!(r#"{{"clientID":"c","producerDataSet":[{}]}}"#, groups(count));
+    let consumers = |count| format!(r#"{{"clientID":"c","consumerDataSet":[{}]}}"#, groups(count));
+    peer.call(34, &[], producers(20_000)).refused(1, &["20000", "10000", "MAX_GROUPS_PER_CONNECTION"]);
+    broker.call(204, &[("producerGroup", "p0")], Body::Empty).expect(1);
+    peer.call(34, &[], producers(10_000)).expect(0);
+    peer.call(34, &[], producers(10_000)).expect(0);
+    assert!(broker.body(204, &[("producerGroup", "p9999")]).contains("\"clientId\":\"c\""));
+    peer.call(34, &[], consumers(1)).refused(1, &["10001", "10000", "MAX_GROUPS_PER_CONNECTION"]);
+    let topics: Vec<String> = (0..5_000).map(|n| format!("T{n}")).collect();
+    let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
+    Peer::connect(&broker, "d").beat("g", &topics).refused(1, &["\"g\"", "5000", "4096", "MAX_TOPICS_PER_GROUP"]);
+    broker.call(352, &[("group", "g")], Body::Empty).refused(26, &["g"]);
+}
+
+#[test]
+fn bodies_that_are_no_objects_are_refused() {
+    let broker = TestBroker::start();
+    let bodies = [
+        (41, "LockBatchRequestBody"),
+        (42, "LockBatchRequestBody"),
+        (46, "CheckClientRequestBody"),
+        (225, "SubscriptionGroupList"),
+        (400, "QueryAssignmentRequestBody"),
+    ];
+    for (code, name) in bodies {
+        for body in ["[]", "null", "\"\"", "123", "true"] {
+            broker.call(code, &[] as &[(&str, &str)], body.to_owned()).refused(1, &[name, "expected an object"]);
+        }
+        broker.call(code, &[] as &[(&str, &str)], "{".to_owned()).refused(1, &[name, "at byte 1"]);
+    }
+}
+
+#[test]
 fn heartbeats_of_the_second_version_negotiate() {
     let broker = TestBroker::start();
     let peer = Peer::connect(&broker, "c");

@@ -170,7 +170,8 @@ fn reset_on_clients(context: &BrokerContext, header: &ResetOffsetRequest<'_>) ->
         Refusal(response::CONSUMER_NOT_ONLINE, text)
     };
     let online = context.clients.consumer_group(group).ok_or_else(offline)?;
-    if let Some(old) = online.clients.iter().find(|client| client.version < FIRST_STATUS_VERSION) {
+    let clients = online.clients();
+    if let Some(old) = clients.iter().find(|client| client.version < FIRST_STATUS_VERSION) {
         let text = format!(
             "the client {} does not support this feature, its version is {}, needed is {FIRST_STATUS_VERSION}",
             old.client_id, old.version
@@ -179,7 +180,7 @@ fn reset_on_clients(context: &BrokerContext, header: &ResetOffsetRequest<'_>) ->
     }
     let (timestamp, is_force) = (header.timestamp.to_string(), header.is_force.to_string());
     let fields = [("topic", name), ("group", group), ("timestamp", timestamp.as_str()), ("isForce", is_force.as_str())];
-    for client in &online.clients {
+    for client in &clients {
         let body = reset_offset_json(&offsets, matches!(client.language, Language::CPP | Language::PYTHON));
         client.connection.oneway(code::RESET_CONSUMER_CLIENT_OFFSET, &fields, body.into());
     }

@@ -76,7 +76,8 @@ fn assigned(
     }
     let strategy = Strategy::from_name(&body.strategy_name)?;
     let group = context.clients.consumer_group(&body.consumer_group)?;
-    let mut clients = group.client_ids();
+    let clients = group.client_ids();
+    let mut clients: Vec<&str> = clients.iter().map(String::as_str).collect();
     clients.sort_unstable();
     match mode {
         MessageRequestMode::Pull => {

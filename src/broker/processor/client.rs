@@ -42,11 +42,13 @@ fn heartbeat(context: &Arc<BrokerContext>, request: &Command<'_>, responder: Res
         Ok(_) => return responder.error(response::SYSTEM_ERROR, "the heartbeat names no clientID"),
         Err(why) => return responder.error(response::SYSTEM_ERROR, &format!("the heartbeat cannot be read: {why}")),
     };
+    if let Err(why) = context.clients.check_room(responder.connection().id(), &data) {
+        return responder.error(response::SYSTEM_ERROR, &why);
+    }
     let now_ms = context.clock.now_ms();
     let client = Client::new(data.client_id.as_str(), request.language, request.version, responder.connection().clone(), now_ms);
-    for group in data.producers.iter().filter(|group| !group.is_empty()) {
-        context.clients.producer_heartbeat(group, client.clone());
-    }
+    let producers: Vec<&str> = data.producers.iter().map(String::as_str).filter(|group| !group.is_empty()).collect();
+    context.clients.producer_heartbeat(&producers, &client);
     let mut made = Made::default();
     // Without a fingerprint (version 1) every heartbeat carries the subscriptions anyway, and the reference says "true".
     let mut subscriptions_wanted = data.fingerprint == 0;
@@ -59,7 +61,7 @@ fn heartbeat(context: &Arc<BrokerContext>, request: &Command<'_>, responder: Res
         if keep_subscriptions && !context.clients.has_fingerprint(&group, client.connection.id(), data.fingerprint) {
             subscriptions_wanted = true;
         }
-        context.clients.consumer_heartbeat(of_group(consumer, data.fingerprint), client.clone(), keep_subscriptions);
+        context.clients.consumer_heartbeat(&of_group(consumer, data.fingerprint), &client, keep_subscriptions);
     }
     if made.topic {
         context.registration.request();
@@ -149,9 +151,9 @@ fn unregister(context: &Arc<BrokerContext>, request: &Command<'_>, responder: Re
 /// An empty list would make clients drop their queues: nobody there is an error.
 fn consumer_list(context: &BrokerContext, request: &Command<'_>) -> Outcome {
     let group = request.ext.need_text("consumerGroup")?;
-    let known = context.clients.consumer_group(&group).filter(|known| !known.clients.is_empty());
+    let known = context.clients.consumer_group(&group).map(|known| known.client_ids()).filter(|known| !known.is_empty());
     let known = known.ok_or_else(|| Refusal(response::SYSTEM_ERROR, format!("no consumer for this group, {group}")))?;
-    Ok(Answer::json(consumer_list_json(known.client_ids())))
+    Ok(Answer::json(consumer_list_json(known)))
 }
 
 fn check_client(context: &BrokerContext, request: &Command<'_>) -> Outcome {
@@ -170,7 +172,7 @@ fn consumer_connections(context: &BrokerContext, request: &Command<'_>) -> Outco
     let group = request.ext.need_text("consumerGroup")?;
     let offline = || Refusal(response::CONSUMER_NOT_ONLINE, format!("the consumer group[{group}] not online"));
     let known = context.clients.consumer_group(&group).ok_or_else(offline)?;
-    let connections = views(&known.clients);
+    let connections = views(&known.clients());
     Ok(Answer::json(consumer_connection_json(
         &connections,
         known.consume_type,
@@ -204,8 +206,8 @@ fn all_producers(context: &BrokerContext) -> Outcome {
     Ok(Answer::json(producer_table_json(&table)))
 }
 
-fn views(clients: &[Client]) -> Vec<ClientConnection> {
-    let view = |client: &Client| ClientConnection {
+fn views(clients: &[Arc<Client>]) -> Vec<ClientConnection> {
+    let view = |client: &Arc<Client>| ClientConnection {
         client_id: client.client_id.clone(),
         client_addr: client.connection.peer().to_string(),
         language: client.language.name(),

@@ -92,7 +92,7 @@ fn relay(context: &BrokerContext, request: &Command<'_>, responder: Responder, a
     client.connection.invoke(request.code, &fields, body, RELAY_TIMEOUT, done);
 }
 
-fn consumer(context: &BrokerContext, group: &str, client_id: &str) -> Result<Client, Refusal> {
+fn consumer(context: &BrokerContext, group: &str, client_id: &str) -> Result<Arc<Client>, Refusal> {
     let client = context.clients.consumer_by_client_id(group, client_id);
     let client = client.ok_or_else(|| Refusal(response::SYSTEM_ERROR, format!("The Consumer <{group}> <{client_id}> not online")))?;
     if client.version < FIRST_RELAY_VERSION {
@@ -117,7 +117,19 @@ fn pass_back(answer: &OwnedCommand, responder: Responder) {
     let fields: Vec<(String, String)> =
         answer.ext.iter().map(|(name, value)| (name.text().into_owned(), value.text().into_owned())).collect();
     let body = if answer.body.is_empty() { Body::Empty } else { Body::Owned(answer.body.to_vec()) };
-    responder.reply(answer.code, answer.remark.as_deref(), &fields, body);
+    match relayed_code(answer.code) {
+        Ok(code) => responder.reply(code, answer.remark.as_deref(), &fields, body),
+        Err(why) => {
+            let remark = answer.remark.as_deref().map_or_else(|| why.clone(), |remark| format!("{why}: {remark}"));
+            responder.reply(response::SYSTEM_ERROR, Some(&remark), &fields, body);
+        }
+    }
+}
+
+/// A consumer's response code, if it is one: no peer could read a larger one in the binary header, and there are no negative ones.
+fn relayed_code(code: i32) -> Result<i32, String> {
+    let limit = i32::from(i16::MAX);
+    if (0..=limit).contains(&code) { Ok(code) } else { Err(format!("the consumer answered with code {code}, codes are 0 to {limit}")) }
 }
 
 /// 223: asks each consumer of the group (or the one named) and answers when all have answered or their time is up.
@@ -147,7 +159,7 @@ fn consumer_status(context: &Arc<BrokerContext>, request: &Command<'_>, responde
 struct Asked {
     topic: String,
     group: String,
-    clients: Vec<Client>,
+    clients: Vec<Arc<Client>>,
 }
 
 fn consumers_to_ask(context: &BrokerContext, request: &Command<'_>) -> Result<Asked, Refusal> {
@@ -156,7 +168,8 @@ fn consumers_to_ask(context: &BrokerContext, request: &Command<'_>) -> Result<As
     let only = request.ext.text("clientAddr").filter(|address| !address.trim().is_empty());
     let offline = || Refusal(response::SYSTEM_ERROR, format!("No Any Consumer online in the consumer group: [{group}]"));
     let known = context.clients.consumer_group(&group).ok_or_else(offline)?;
-    if let Some(old) = known.clients.iter().find(|client| client.version < FIRST_STATUS_VERSION) {
+    let mut clients = known.clients();
+    if let Some(old) = clients.iter().find(|client| client.version < FIRST_STATUS_VERSION) {
         let text = format!(
             "the client {} does not support this feature, its version is {}, needed is {FIRST_STATUS_VERSION}",
             old.client_id, old.version
@@ -164,8 +177,8 @@ fn consumers_to_ask(context: &BrokerContext, request: &Command<'_>) -> Result<As
         return Err(Refusal(response::SYSTEM_ERROR, text));
     }
     let is_meant =
-        |client: &&Client| only.as_deref().is_none_or(|only| client.client_id == only || client.connection.peer().to_string() == only);
-    let clients = known.clients.iter().filter(is_meant).cloned().collect();
+        |client: &Arc<Client>| only.as_deref().is_none_or(|only| client.client_id == only || client.connection.peer().to_string() == only);
+    clients.retain(is_meant);
     Ok(Asked { topic, group, clients })
 }
 
@@ -187,6 +200,21 @@ impl Drop for GatheredStatus {
     fn drop(&mut self) {
         if let Some(responder) = self.responder.lock().take() {
             send(responder, Ok(Answer::json(consumer_status_json(&self.clients.lock()))));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_of_consumers_are_checked() {
+        for code in [0, 1, 209, 32_767] {
+            assert_eq!(relayed_code(code), Ok(code));
+        }
+        for code in [-1, i32::MIN, 32_768, i32::MAX] {
+            assert!(relayed_code(code).unwrap_err().contains(&code.to_string()), "{code}");
         }
     }
 }

@@ -243,7 +243,7 @@ impl QueryAssignmentBody {
     /// # Errors
     /// What is wrong, and where.
     pub fn from_json(body: &[u8]) -> Result<Self, String> {
-        let value = fastjson::parse(body)?;
+        let value = fastjson::parse_object(body, "QueryAssignmentRequestBody")?;
         let model = text(&value, "messageModel").unwrap_or_default();
         Ok(Self {
             topic: text(&value, "topic").unwrap_or_default(),

@@ -123,7 +123,7 @@ impl CheckClientBody {
     /// # Errors
     /// What is wrong, and where.
     pub fn from_json(body: &[u8]) -> Result<Self, String> {
-        let value = fastjson::parse(body)?;
+        let value = fastjson::parse_object(body, "CheckClientRequestBody")?;
         Ok(Self {
             client_id: text(&value, "clientId").unwrap_or_default(),
             group: text(&value, "group").unwrap_or_default(),
@@ -176,5 +176,6 @@ mod tests {
         .unwrap();
         assert_eq!(body.subscription.unwrap().expression_type, "SQL92");
         assert_eq!(CheckClientBody::from_json(b"{}").unwrap(), CheckClientBody::default());
+        assert_eq!(CheckClientBody::from_json(b"[]").unwrap_err(), "the body CheckClientRequestBody is an array, expected an object");
     }
 }

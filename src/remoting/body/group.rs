@@ -58,7 +58,7 @@ pub fn group_config_body(body: &[u8]) -> Result<SubscriptionGroupConfig, String>
 /// # Errors
 /// What is wrong, and where.
 pub fn group_config_list(body: &[u8]) -> Result<Vec<SubscriptionGroupConfig>, String> {
-    let value = fastjson::parse(body)?;
+    let value = fastjson::parse_object(body, "SubscriptionGroupList")?;
     value.get("groupConfigList").map_or(&[][..], Value::elements).iter().map(|config| group_config(config, "")).collect()
 }
 

@@ -23,7 +23,7 @@ impl LockBatchBody {
     /// # Errors
     /// What is wrong, and where.
     pub fn from_json(text: &[u8]) -> Result<Self, String> {
-        let value = fastjson::parse(text)?;
+        let value = fastjson::parse_object(text, "LockBatchRequestBody")?;
         let text = |name| value.get(name).and_then(Value::as_text).map(std::borrow::Cow::into_owned).unwrap_or_default();
         Ok(Self {
             consumer_group: text("consumerGroup"),
@@ -82,6 +82,9 @@ mod tests {
         let cpp = b"{\"clientId\":\"c\",\"consumerGroup\":\"g\",\"mqSet\":[{\"brokerName\":\"b\",\"queueId\":3,\"topic\":\"T\"}]}\n";
         assert!(!LockBatchBody::from_json(cpp).unwrap().only_this_broker);
         assert_eq!(lock_ok_from_json(lock_ok_json(&body.mq_set).as_bytes()).unwrap(), body.mq_set);
-        assert!(LockBatchBody::from_json(b"{").is_err());
+        for bad in ["{", "[]", "null", "\"\"", "123", ""] {
+            let why = LockBatchBody::from_json(bad.as_bytes()).unwrap_err();
+            assert!(why.contains("LockBatchRequestBody") && why.contains("expected"), "{bad}: {why}");
+        }
     }
 }
