@@ -15,16 +15,19 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::Sender;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::common::subscription::{ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData};
+use crate::common::topic;
 use crate::remoting::body::heartbeat::ConsumerData;
 use crate::remoting::body::queue::MessageQueue;
 
+use super::error::ClientError;
 use super::instance::{GroupMember, Instance};
 use super::offset_store::OffsetStore;
 use super::process_queue::{CacheLimits, ProcessQueue, Taken, WorkList};
 use super::pull_loop::PullEvent;
+use super::queue_api;
 use super::send_back::send_back;
 
 /// How long an orderly queue rests after a message that could not be processed, and any delivery that was dropped.
@@ -88,6 +91,9 @@ pub struct ConsumerConfig {
     pub rebalance_interval: Duration,
     /// Time between two commits: 5 s.
     pub persist_interval: Duration,
+    /// Whether a group without an offset begins at 0 in a queue that is so young that its broker has all of it in memory, whatever
+    /// [`ConsumerConfig::from`] says: true, as Java's consumers do.
+    pub young_is_zero: bool,
     /// Folder of a broadcasting group's offsets; `~/.rocketmq_offsets` when `None`.
     pub offset_dir: Option<PathBuf>,
 }
@@ -108,6 +114,7 @@ impl Default for ConsumerConfig {
             suspend: Duration::from_secs(15),
             rebalance_interval: Duration::from_secs(20),
             persist_interval: Duration::from_secs(5),
+            young_is_zero: true,
             offset_dir: None,
         }
     }
@@ -137,6 +144,8 @@ pub(super) struct Consumer {
     pub(super) pull: Sender<PullEvent>,
     /// To the `members` thread.
     pub(super) wake: Sender<()>,
+    /// Why the last rebalance did not come to its end.
+    pub(super) unbalanced: Mutex<Option<ClientError>>,
     /// Set once, before the threads are woken to end.
     pub(super) stopping: AtomicBool,
 }
@@ -199,11 +208,34 @@ impl Consumer {
     }
 
     /// Makes the positions reached known to the offset store and has it keep them.
-    pub(super) fn persist(&self) {
+    ///
+    /// # Errors
+    /// The last failure; what failed is tried again next time.
+    pub(super) fn persist(&self) -> Result<(), ClientError> {
         for queue in self.queues.read().values() {
             self.offsets.update(&queue.queue, queue.position());
         }
-        self.offsets.persist(&self.instance);
+        self.offsets.persist(&self.instance)
+    }
+
+    /// Asks whether everything there was has been pulled: whether the name server and the brokers of the queues answer, and nothing lies
+    /// behind a queue whose pulls fail. Uses the network.
+    pub(super) fn check(&self) -> Result<(), ClientError> {
+        if let Some(error) = self.unbalanced.lock().clone() {
+            return Err(error);
+        }
+        for topic in self.subscriptions.keys().filter(|topic| !topic.starts_with(topic::RETRY_PREFIX)) {
+            self.instance.fetch_route(topic)?;
+        }
+        let queues: Vec<Arc<ProcessQueue>> = self.queues.read().values().cloned().collect();
+        for queue in queues {
+            let end = queue_api::max_offset(&self.instance, &queue.queue)?;
+            let Some(error) = queue.trouble() else { continue };
+            if !matches!(error, ClientError::Invoke(_)) || queue.next_pull().is_none_or(|(_, offset)| offset < end) {
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     fn suspend(&self, mut taken: Taken) {

@@ -49,7 +49,7 @@ pub(super) fn run(consumer: &Arc<Consumer>, wake: &Receiver<()>) {
             retry = if balanced { RETRY.0 } else { (retry * 2).min(RETRY.1) };
         }
         if now >= next_persist {
-            consumer.persist();
+            let _ = consumer.persist(); // has been logged, and comes again
             next_persist = Instant::now() + consumer.config.persist_interval;
         }
         if consumer.locks() && now >= next_lock {
@@ -85,15 +85,20 @@ fn introduce(consumer: &Consumer) {
 /// Decides anew for every topic. Whether everything was there to decide by, and is carried out.
 fn rebalance(consumer: &Arc<Consumer>) -> bool {
     let mut balanced = true;
+    let mut trouble = None;
     for topic in consumer.subscriptions.keys() {
         match ours(consumer, topic) {
             Ok(ours) => balanced &= change(consumer, topic, &ours),
             Err(error) => {
                 balanced = false;
                 log::log!(level_of(topic), "not rebalanced: group={} topic={topic} error={error}", consumer.group);
+                if !topic.starts_with(topic::RETRY_PREFIX) {
+                    trouble = Some(error);
+                }
             }
         }
     }
+    *consumer.unbalanced.lock() = trouble;
     balanced
 }
 
@@ -185,7 +190,7 @@ fn give_up(consumer: &Consumer, queue: &Arc<ProcessQueue>) -> bool {
     if !quiet && consumer.config.orderly {
         return false;
     }
-    consumer.persist();
+    let _ = consumer.persist(); // has been logged; the next member repeats what was not committed
     consumer.queues.write().remove(&queue.queue);
     consumer.offsets.forget(&queue.queue);
     if consumer.locks() {

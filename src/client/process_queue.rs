@@ -16,6 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::common::message::MessageExt;
 use crate::remoting::body::queue::MessageQueue;
 
+use super::error::ClientError;
 use super::route::MASTER_ID;
 
 /// A queue and its messages.
@@ -26,6 +27,7 @@ pub(super) struct ProcessQueue {
     quiet: Condvar,
     locked_until_ms: AtomicI64,
     suggested_broker: AtomicI64,
+    trouble: Mutex<Option<ClientError>>,
 }
 
 #[derive(Default)]
@@ -64,6 +66,7 @@ impl ProcessQueue {
             quiet: Condvar::new(),
             locked_until_ms: AtomicI64::new(0),
             suggested_broker: AtomicI64::new(MASTER_ID),
+            trouble: Mutex::new(None),
         }
     }
 
@@ -152,6 +155,16 @@ impl ProcessQueue {
     /// The broker's lock is ours until `until_ms`; 0: it is not.
     pub(super) fn set_locked_until(&self, until_ms: i64) {
         self.locked_until_ms.store(until_ms, Ordering::Release);
+    }
+
+    /// Why the last pull failed; `None` when it did not.
+    pub(super) fn trouble(&self) -> Option<ClientError> {
+        self.trouble.lock().clone()
+    }
+
+    /// Notes how the last pull went.
+    pub(super) fn set_trouble(&self, trouble: Option<ClientError>) {
+        *self.trouble.lock() = trouble;
     }
 
     /// Broker id to pull from.

@@ -97,6 +97,8 @@ fn pull(consumer: &Arc<Consumer>, queue: Arc<ProcessQueue>) -> Option<(Due, Dura
     let address = consumer.instance.routes().member(&queue.queue.broker_name, queue.suggested_broker());
     let (Some(address), Some(subscription)) = (address, consumer.subscriptions.get(&queue.queue.topic)) else {
         log::warn!("queue not pulled, its broker is not known: queue={:?}", queue.queue);
+        let reason = format!("broker {} is not known", queue.queue.broker_name);
+        queue.set_trouble(Some(ClientError::NoRoute(queue.queue.topic.clone(), reason)));
         return Some((Due::Pull(queue), AFTER_FAILURE));
     };
     let process_queue = queue.clone();
@@ -128,8 +130,17 @@ fn answered(consumer: &Arc<Consumer>, answer: Answer) -> Option<(Due, Duration)>
     let subscription = consumer.subscriptions.get(&queue.queue.topic)?;
     let result = answer.map_err(ClientError::from).and_then(|answer| queue_api::read_pull(&address, &queue.queue, subscription, answer));
     let delay = match result {
-        Ok(result) => take_in(consumer, &queue, epoch, offset, asked, result),
-        Err(error) => failed(consumer, &queue, &address, &error),
+        Ok(result) => {
+            queue.set_trouble(None);
+            take_in(consumer, &queue, epoch, offset, asked, result)
+        }
+        Err(error) => {
+            let delay = failed(consumer, &queue, &address, &error);
+            if error.code() != Some(response::FLOW_CONTROL) {
+                queue.set_trouble(Some(error));
+            }
+            delay
+        }
     };
     if delay.is_zero() { pull(consumer, queue) } else { Some((Due::Pull(queue), delay)) }
 }
