@@ -87,8 +87,8 @@ fn rebalance(consumer: &Arc<Consumer>) -> bool {
     let mut balanced = true;
     let mut trouble = None;
     for topic in consumer.subscriptions.keys() {
-        match ours(consumer, topic) {
-            Ok(ours) => balanced &= change(consumer, topic, &ours),
+        match ours(consumer, topic).and_then(|ours| change(consumer, topic, &ours)) {
+            Ok(done) => balanced &= done,
             Err(error) => {
                 balanced = false;
                 log::log!(level_of(topic), "not rebalanced: group={} topic={topic} error={error}", consumer.group);
@@ -165,8 +165,9 @@ fn read_members(consumer: &Consumer, address: &str, body: &[u8]) -> Result<Vec<S
     Ok(members)
 }
 
-/// Gives up queues of `topic` that are not among `ours`, begins those that are new. Whether all of it could be done.
-fn change(consumer: &Arc<Consumer>, topic: &str, ours: &[MessageQueue]) -> bool {
+/// Gives up queues of `topic` that are not among `ours`, begins those that are new. Whether all of it could be done; an error when a queue
+/// could not be begun for it.
+fn change(consumer: &Arc<Consumer>, topic: &str, ours: &[MessageQueue]) -> Result<bool, ClientError> {
     let wanted: BTreeSet<&MessageQueue> = ours.iter().collect();
     let held: Vec<Arc<ProcessQueue>> = consumer.queues.read().values().filter(|held| held.queue.topic == topic).cloned().collect();
     let mut done = true;
@@ -175,13 +176,18 @@ fn change(consumer: &Arc<Consumer>, topic: &str, ours: &[MessageQueue]) -> bool 
     }
     let new: Vec<MessageQueue> = wanted.into_iter().filter(|wanted| !held.iter().any(|held| held.queue == **wanted)).cloned().collect();
     if new.is_empty() {
-        return done;
+        return Ok(done);
     }
     let locked = if consumer.locks() { lock(consumer, &new) } else { new.iter().cloned().collect() };
+    let mut failure = None;
     for queue in new {
-        done &= locked.contains(&queue) && begin(consumer, queue);
+        if !locked.contains(&queue) {
+            done = false;
+        } else if let Err(error) = begin(consumer, queue) {
+            failure = Some(error);
+        }
     }
-    done
+    failure.map_or(Ok(done), Err)
 }
 
 /// Stops reading a queue. An orderly queue stays until its message is processed.
@@ -200,21 +206,15 @@ fn give_up(consumer: &Consumer, queue: &Arc<ProcessQueue>) -> bool {
     true
 }
 
-fn begin(consumer: &Arc<Consumer>, queue: MessageQueue) -> bool {
-    let offset = match start_offset(consumer, &queue) {
-        Ok(offset) => offset,
-        Err(error) => {
-            log::warn!("queue not begun: group={} queue={queue:?} error={error}", consumer.group);
-            return false;
-        }
-    };
+fn begin(consumer: &Arc<Consumer>, queue: MessageQueue) -> Result<(), ClientError> {
+    let offset = start_offset(consumer, &queue)?;
     log::info!("queue begun: group={} queue={queue:?} offset={offset}", consumer.group);
     let process_queue = Arc::new(ProcessQueue::new(queue.clone(), offset, consumer.config.orderly));
     if consumer.locks() {
         process_queue.set_locked_until(consumer.instance.now_ms() + LOCK_LIFE_MS);
     }
     consumer.queues.write().insert(queue, process_queue.clone());
-    consumer.pull.send(PullEvent::Pull(process_queue)).is_ok()
+    consumer.pull.send(PullEvent::Pull(process_queue)).map_err(|_| ClientError::Closed)
 }
 
 fn start_offset(consumer: &Consumer, queue: &MessageQueue) -> Result<i64, ClientError> {

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use super::fake::{self, Answer, Call, Fake};
 use super::*;
 use crate::common::record::{self, Draft};
+use crate::net::connection::InvokeError;
 use crate::remoting::body::heartbeat::HeartbeatData;
 use crate::remoting::body::lock::{LockBatchBody, lock_ok_json};
 use crate::remoting::code::{request, response};
@@ -33,6 +34,10 @@ struct State {
     locks: HashMap<(String, i32), String>,
     sent_back: Vec<Call>,
     refuse_send_back: bool,
+    /// All messages are in memory still.
+    young: bool,
+    /// The servers are not reached.
+    away: bool,
     stored: Vec<Call>,
 }
 
@@ -60,6 +65,9 @@ impl Broker {
 
     fn serve(&self, call: &Call) -> Answer {
         let mut state = self.state.lock();
+        if state.away {
+            return Err(InvokeError::Connect(call.address.clone(), "refused".to_owned()));
+        }
         let key = || (call.field("consumerGroup"), call.field("topic"), call.field("queueId").parse().unwrap());
         match call.code {
             request::GET_ROUTEINFO_BY_TOPIC if call.field("topic") == "T" => fake::route(&[("a", "a:1")], state.queues),
@@ -86,6 +94,7 @@ impl Broker {
                 _ => fake::refusal(1, "no consumer for this group"),
             },
             request::QUERY_CONSUMER_OFFSET => match state.committed.get(&key()) {
+                None if state.young && call.field("setZeroIfNotFound") != "false" => fake::answer(0, None, &[("offset", "0")], Vec::new()),
                 Some(offset) => fake::answer(0, None, &[("offset", offset.to_string().as_str())], Vec::new()),
                 None => fake::refusal(response::QUERY_NOT_FOUND, "not found"),
             },
@@ -364,6 +373,41 @@ fn a_new_group_begins_where_it_asks() {
     eventually("begun", || last.assignment().iter().any(|queue| queue.topic == "T"));
     last.shutdown();
     assert_eq!(broker.committed("last", 0), Some(5));
+}
+
+#[test]
+fn in_a_young_queue_a_new_group_begins_where_it_asks_only_when_it_insists() {
+    let broker = Broker::new(1);
+    broker.state.lock().young = true;
+    (0..5).for_each(|n| broker.store(0, "x", &n.to_string()));
+    let client = broker.client("c");
+    let begin = |group: &str| client.push_consumer(group).subscribe("T", "*");
+    assert_eq!(poll(&begin("java").from(ConsumeFrom::Offset(3)).poll().unwrap(), 1), ["0"]);
+    assert_eq!(poll(&begin("exact").exactly_from(ConsumeFrom::Offset(3)).poll().unwrap(), 2), ["3", "4"]);
+    assert_eq!(poll(&begin("exact").exactly_from(ConsumeFrom::Offset(1)).poll().unwrap(), 0), [""; 0]);
+    assert_eq!(broker.committed("exact", 0), Some(5), "what was committed counts");
+}
+
+#[test]
+fn nothing_there_and_nobody_there_are_told_apart() {
+    let broker = Broker::new(2);
+    broker.store(0, "x", "0");
+    let client = broker.client("c");
+    let consumer = client.push_consumer("g").subscribe("T", "*").from(ConsumeFrom::First).poll().unwrap();
+    assert_eq!(poll(&consumer, 1), ["0"]);
+    assert_eq!(consumer.check(), Ok(()));
+    broker.state.lock().away = true;
+    let error = consumer.check().unwrap_err();
+    assert!(error.to_string().contains("refused"), "{error}");
+    let error = consumer.close().unwrap_err();
+    assert!(error.to_string().contains("a:1"), "not committed: {error}");
+
+    broker.state.lock().away = false;
+    let reader = client.push_consumer("tool").read_only().subscribe("T", "*").from(ConsumeFrom::First).poll().unwrap();
+    assert_eq!(poll(&reader, 1), ["0"]);
+    broker.state.lock().away = true;
+    assert!(matches!(reader.check(), Err(ClientError::Invoke(_))));
+    assert_eq!(reader.close(), Ok(()), "nothing was to be committed");
 }
 
 #[test]
