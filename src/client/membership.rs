@@ -32,6 +32,8 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 const LOCK_INTERVAL: Duration = Duration::from_secs(20);
 /// How long a lock is trusted; brokers keep it for 60 s.
 const LOCK_LIFE_MS: i64 = 30_000;
+/// How long a reset waits for messages to be processed.
+const RESET_PATIENCE: Duration = Duration::from_secs(10);
 /// How long giving up a queue waits for its messages to be processed.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -42,6 +44,7 @@ pub(super) fn run(consumer: &Arc<Consumer>, wake: &Receiver<()>) {
     let mut retry = RETRY.0;
     introduce(consumer);
     while !consumer.stopping.load(Ordering::Acquire) {
+        reset(consumer);
         let now = Instant::now();
         if now >= next_rebalance {
             let balanced = rebalance(consumer);
@@ -67,6 +70,30 @@ pub(super) fn run(consumer: &Arc<Consumer>, wake: &Receiver<()>) {
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }
+}
+
+/// Goes on at the offsets that a broker asks for: the queues are left, their new offsets committed, and the rebalance that follows begins
+/// them again, there. What is being processed is waited for; what it comes to then no longer moves the offset.
+fn reset(consumer: &Consumer) {
+    let resets = std::mem::take(&mut *consumer.resets.lock());
+    let held: Vec<(Arc<ProcessQueue>, i64)> = {
+        let queues = consumer.queues.read();
+        resets.iter().filter_map(|(name, offset)| Some((queues.get(name)?.clone(), *offset))).collect()
+    };
+    if held.is_empty() {
+        return;
+    }
+    let deadline = Instant::now() + RESET_PATIENCE;
+    held.iter().for_each(|(queue, _)| queue.stop());
+    for (queue, offset) in &held {
+        if !queue.leave(deadline.saturating_duration_since(Instant::now())) {
+            log::warn!("queue reset while a message is processed: group={} queue={:?}", consumer.group, queue.queue);
+        }
+        consumer.queues.write().remove(&queue.queue);
+        consumer.offsets.update(&queue.queue, *offset);
+        log::info!("queue reset: group={} queue={:?} offset={offset}", consumer.group, queue.queue);
+    }
+    let _ = consumer.persist(); // has been logged; what was not committed is begun at all the same
 }
 
 /// Makes the group known to the brokers of its topics, so that the first rebalance finds it.
@@ -209,9 +236,10 @@ fn give_up(consumer: &Consumer, queue: &Arc<ProcessQueue>) -> bool {
 fn begin(consumer: &Arc<Consumer>, queue: MessageQueue) -> Result<(), ClientError> {
     let offset = start_offset(consumer, &queue)?;
     log::info!("queue begun: group={} queue={queue:?} offset={offset}", consumer.group);
-    let process_queue = Arc::new(ProcessQueue::new(queue.clone(), offset, consumer.config.orderly));
+    let now_ms = consumer.instance.now_ms();
+    let process_queue = Arc::new(ProcessQueue::new(queue.clone(), offset, consumer.config.orderly, now_ms));
     if consumer.locks() {
-        process_queue.set_locked_until(consumer.instance.now_ms() + LOCK_LIFE_MS);
+        process_queue.locked(now_ms, now_ms + LOCK_LIFE_MS);
     }
     consumer.queues.write().insert(queue, process_queue.clone());
     consumer.pull.send(PullEvent::Pull(process_queue)).map_err(|_| ClientError::Closed)
@@ -243,7 +271,11 @@ fn lock(consumer: &Consumer, queues: &[MessageQueue]) -> BTreeSet<MessageQueue> 
                 for queue in &queues {
                     let is_ours = ours.contains(queue);
                     if let Some(held) = consumer.queues.read().get(queue) {
-                        held.set_locked_until(if is_ours { asked_ms + LOCK_LIFE_MS } else { 0 });
+                        if is_ours {
+                            held.locked(asked_ms, asked_ms + LOCK_LIFE_MS);
+                        } else {
+                            held.not_locked();
+                        }
                     }
                 }
                 locked.extend(ours);

@@ -101,6 +101,7 @@ fn pull(consumer: &Arc<Consumer>, queue: Arc<ProcessQueue>) -> Option<(Due, Dura
         queue.set_trouble(Some(ClientError::NoRoute(queue.queue.topic.clone(), reason)));
         return Some((Due::Pull(queue), AFTER_FAILURE));
     };
+    queue.note_pull(consumer.instance.now_ms());
     let process_queue = queue.clone();
     let header = Pull {
         group: &consumer.group,
@@ -154,6 +155,9 @@ fn take_in(consumer: &Consumer, queue: &Arc<ProcessQueue>, epoch: u64, offset: i
         return if result.next_offset == offset { AFTER_NOTHING } else { Duration::ZERO };
     }
     let found = !result.messages.is_empty();
+    if found {
+        queue.stats().pulled(consumer.instance.now_ms(), result.messages.len(), asked.elapsed());
+    }
     if queue.put(epoch, result.messages, result.next_offset) && found {
         consumer.work.offer(queue);
     }

@@ -18,6 +18,7 @@ use crate::runtime::thread::Thread;
 
 use super::consumer::{ConsumeFrom, ConsumeStatus, Consumer, ConsumerConfig, Membership};
 use super::error::ClientError;
+use super::inquiry::DirectConsumption;
 use super::instance::Instance;
 use super::membership;
 use super::offset_store::{OffsetStore, Place};
@@ -275,6 +276,7 @@ impl Running {
         let offsets = OffsetStore::open(builder.place())?;
         let (pull, pull_inbox) = unbounded();
         let (wake, wake_inbox) = bounded(1);
+        let started_ms = builder.instance.now_ms();
         let consumer = Arc::new(Consumer {
             instance: builder.instance,
             group: builder.group,
@@ -286,6 +288,10 @@ impl Running {
             work: WorkList::default(),
             pull,
             wake,
+            started_ms,
+            listener: listener.clone(),
+            direct: DirectConsumption::default(),
+            resets: Mutex::default(),
             unbalanced: Mutex::new(None),
             stopping: AtomicBool::new(false),
         });
@@ -327,6 +333,7 @@ impl Running {
         consumer.stopping.store(true, Ordering::Release);
         consumer.work.close();
         drop(running.workers);
+        consumer.direct.finish();
         let _ = consumer.wake.try_send(()); // full: it is awake already
         drop(running.members);
         let _ = consumer.pull.send(PullEvent::Stop); // fails when the thread has ended
