@@ -468,8 +468,8 @@ fn a_pull_consumer_reads_at_offsets() {
     assert!(matches!(consumer.queues("missing"), Err(ClientError::NoRoute(..))));
 }
 
-fn asked(client: &Client, code: i32, header: &[(&str, &str)], body: Vec<u8>) -> (i32, String, String) {
-    let answer = fake::push(client.instance(), code, &header, body).recv_timeout(DEADLINE).unwrap();
+fn asked(client: &Client, code: i32, header: &dyn crate::remoting::ext::CustomHeader, body: Vec<u8>) -> (i32, String, String) {
+    let answer = fake::push(client.instance(), code, header, body).recv_timeout(DEADLINE).unwrap();
     let view = answer.view();
     (view.code, view.remark.as_deref().unwrap_or_default().to_owned(), String::from_utf8(view.body.to_vec()).unwrap())
 }
@@ -504,7 +504,7 @@ fn a_consumer_tells_how_it_is() {
     assert_eq!((code, body.as_str()), (0, r#"{"consumerTable":null,"messageQueueTable":{{"brokerName":"a","queueId":0,"topic":"T"}:2}}"#));
     let (code, remark, _) = asked(&client, request::GET_CONSUMER_RUNNING_INFO, &[("consumerGroup", "other")], Vec::new());
     assert!(code == 1 && remark.contains("other"), "{code} {remark}");
-    let (code, ..) = asked(&client, request::PUSH_REPLY_MESSAGE_TO_CLIENT, &[], Vec::new());
+    let (code, ..) = asked(&client, request::PUSH_REPLY_MESSAGE_TO_CLIENT, &(), Vec::new());
     assert_eq!(code, response::REQUEST_CODE_NOT_SUPPORTED);
     drop(held);
 }

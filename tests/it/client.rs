@@ -14,6 +14,7 @@ use petrel::client::{
 use petrel::common::message::{Message, MessageExt};
 use petrel::common::topic;
 use petrel::remoting::command::Body;
+use petrel::remoting::ext::CustomHeader;
 
 use crate::support::{Cluster, PATIENCE, until};
 
@@ -287,8 +288,8 @@ fn the_broker_is_told_what_it_asks_of_a_consumer() {
         .unwrap();
     until("the message", || seen.load(Ordering::SeqCst) == 1);
     let asker = cluster.client();
-    let ask = |code: i32, header: &[(&str, &str)]| {
-        let answer = asker.instance().call(&cluster.broker_address(), code, &header, Body::Empty).unwrap();
+    let ask = |code: i32, header: &dyn CustomHeader| {
+        let answer = asker.instance().call(&cluster.broker_address(), code, header, Body::Empty).unwrap();
         String::from_utf8(answer.view().body.to_vec()).unwrap()
     };
     let id = client.instance().client_id();
