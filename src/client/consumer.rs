@@ -5,6 +5,7 @@
 //! | `members` | decides which queues are ours (`membership.rs`), persists offsets, renews locks |
 //! | `pull` | pulls the queues we have (`pull_loop.rs`), keeps its timers |
 //! | `consume-N` | the application's listener, or the thread that polls |
+//! | `consume-direct` | the listener with one message, when a broker asks for it (`inquiry.rs`) |
 //!
 //! - Lock order: the table of queues, then a queue's state, then the work list. None is held while the network is used.
 
@@ -15,16 +16,24 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::Sender;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
+use crate::common::message::MessageExt;
 use crate::common::subscription::{ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData};
+use crate::common::topic;
+use crate::net::responder::Responder;
 use crate::remoting::body::heartbeat::ConsumerData;
 use crate::remoting::body::queue::MessageQueue;
+use crate::remoting::code::response;
 
+use super::error::ClientError;
+use super::inquiry::DirectConsumption;
 use super::instance::{GroupMember, Instance};
 use super::offset_store::OffsetStore;
 use super::process_queue::{CacheLimits, ProcessQueue, Taken, WorkList};
 use super::pull_loop::PullEvent;
+use super::push_consumer::Listener;
+use super::queue_api;
 use super::send_back::send_back;
 
 /// How long an orderly queue rests after a message that could not be processed, and any delivery that was dropped.
@@ -88,6 +97,9 @@ pub struct ConsumerConfig {
     pub rebalance_interval: Duration,
     /// Time between two commits: 5 s.
     pub persist_interval: Duration,
+    /// Whether a group without an offset begins at 0 in a queue that is so young that its broker has all of it in memory, whatever
+    /// [`ConsumerConfig::from`] says: true, as Java's consumers do.
+    pub young_is_zero: bool,
     /// Folder of a broadcasting group's offsets; `~/.rocketmq_offsets` when `None`.
     pub offset_dir: Option<PathBuf>,
 }
@@ -108,6 +120,7 @@ impl Default for ConsumerConfig {
             suspend: Duration::from_secs(15),
             rebalance_interval: Duration::from_secs(20),
             persist_interval: Duration::from_secs(5),
+            young_is_zero: true,
             offset_dir: None,
         }
     }
@@ -137,6 +150,16 @@ pub(super) struct Consumer {
     pub(super) pull: Sender<PullEvent>,
     /// To the `members` thread.
     pub(super) wake: Sender<()>,
+    /// Milliseconds since 1970.
+    pub(super) started_ms: i64,
+    /// What a broker that asks for it has called; nothing when the consumer is polled.
+    pub(super) listener: Option<Arc<Listener>>,
+    /// A message being consumed for a broker.
+    pub(super) direct: DirectConsumption,
+    /// Offsets to go on at, for the `members` thread.
+    pub(super) resets: Mutex<BTreeMap<MessageQueue, i64>>,
+    /// Why the last rebalance did not come to its end.
+    pub(super) unbalanced: Mutex<Option<ClientError>>,
     /// Set once, before the threads are woken to end.
     pub(super) stopping: AtomicBool,
 }
@@ -161,6 +184,8 @@ impl Consumer {
 
     /// Ends a delivery. May use the network; not for net threads.
     pub(super) fn done(&self, taken: Taken, status: ConsumeStatus) {
+        let (now_ms, succeeded) = (self.instance.now_ms(), status == ConsumeStatus::Success);
+        taken.queue.stats().consumed(now_ms, taken.messages.len(), taken.started.elapsed(), succeeded);
         match status {
             ConsumeStatus::Success => self.finished(taken),
             ConsumeStatus::Later if self.config.orderly => self.suspend(taken),
@@ -191,7 +216,9 @@ impl Consumer {
     pub(super) fn take(&self, deadline: Option<Instant>) -> Option<Taken> {
         loop {
             let taken = self.work.take(self.config.batch, deadline)?;
-            if !self.locks() || taken.queue.is_locked(self.instance.now_ms()) {
+            let now_ms = self.instance.now_ms();
+            if !self.locks() || taken.queue.is_locked(now_ms) {
+                taken.queue.note_consume(now_ms);
                 return Some(taken);
             }
             self.return_later(taken, LOCK_PATIENCE);
@@ -199,11 +226,34 @@ impl Consumer {
     }
 
     /// Makes the positions reached known to the offset store and has it keep them.
-    pub(super) fn persist(&self) {
+    ///
+    /// # Errors
+    /// The last failure; what failed is tried again next time.
+    pub(super) fn persist(&self) -> Result<(), ClientError> {
         for queue in self.queues.read().values() {
             self.offsets.update(&queue.queue, queue.position());
         }
-        self.offsets.persist(&self.instance);
+        self.offsets.persist(&self.instance)
+    }
+
+    /// Asks whether everything there was has been pulled: whether the name server and the brokers of the queues answer, and nothing lies
+    /// behind a queue whose pulls fail. Uses the network.
+    pub(super) fn check(&self) -> Result<(), ClientError> {
+        if let Some(error) = self.unbalanced.lock().clone() {
+            return Err(error);
+        }
+        for topic in self.subscriptions.keys().filter(|topic| !topic.starts_with(topic::RETRY_PREFIX)) {
+            self.instance.fetch_route(topic)?;
+        }
+        let queues: Vec<Arc<ProcessQueue>> = self.queues.read().values().cloned().collect();
+        for queue in queues {
+            let end = queue_api::max_offset(&self.instance, &queue.queue)?;
+            let Some(error) = queue.trouble() else { continue };
+            if !matches!(error, ClientError::Invoke(_)) || queue.next_pull().is_none_or(|(_, offset)| offset < end) {
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     fn suspend(&self, mut taken: Taken) {
@@ -260,5 +310,25 @@ impl GroupMember for Consumer {
 
     fn members_changed(&self) {
         let _ = self.wake.try_send(()); // full: it is awake already
+    }
+
+    fn running_info(&self) -> String {
+        self.running_info_json()
+    }
+
+    fn status(&self, topic: &str) -> String {
+        self.status_json(topic)
+    }
+
+    fn reset_offsets(&self, topic: &str, offsets: Vec<(MessageQueue, i64)>) {
+        self.resets.lock().extend(offsets.into_iter().filter(|(queue, _)| queue.topic == topic));
+        self.members_changed();
+    }
+
+    fn consume_directly(&self, message: MessageExt, responder: Responder) {
+        match &self.listener {
+            Some(listener) => self.direct.begin(self, listener.clone(), message, responder),
+            None => responder.error(response::REQUEST_CODE_NOT_SUPPORTED, "the consumer is polled: it has no listener to call"),
+        }
     }
 }

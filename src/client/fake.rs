@@ -3,15 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crossbeam::channel::{Receiver, bounded};
 use parking_lot::Mutex;
 
-use crate::net::connection::{InvokeCallback, InvokeError};
+use crate::net::connection::{Connection, InvokeCallback, InvokeError};
+use crate::net::responder::Responder;
 use crate::remoting::body::route::{BrokerData, QueueData, TopicRouteData};
 use crate::remoting::codec::{self, Head};
 use crate::remoting::command::{Body, Command, FLAG_RESPONSE, OwnedCommand, SerializeType};
 use crate::remoting::ext::CustomHeader;
 use crate::runtime::clock::Clock;
 
+use super::inquiry::push_handler;
 use super::instance::{ClientConfig, Instance};
 use super::transport::Transport;
 
@@ -122,6 +125,17 @@ pub fn refusal(code: i32, remark: &str) -> Answer {
     answer(code, Some(remark), &(), Vec::new())
 }
 
+/// Has a client's handler of pushes serve a request of a broker; its answer comes by the channel.
+pub fn push(instance: &Instance, code: i32, header: &dyn CustomHeader, body: Vec<u8>) -> Receiver<OwnedCommand> {
+    let (sender, receiver) = bounded(1);
+    let local = "127.0.0.1:1".parse().unwrap();
+    let frame = frame_of(0, code, None, header, body);
+    let sink = Box::new(move |bytes: Vec<u8>| sender.send(OwnedCommand::new(bytes).unwrap()).unwrap());
+    let responder = Responder::detached(&frame.view(), Connection::detached(local, local, |_| {}), sink);
+    push_handler(instance.groups().clone())(&frame.view(), responder);
+    receiver
+}
+
 /// A route whose brokers (name, master's address) have `queues` queues each.
 pub fn route(brokers: &[(&str, &str)], queues: i32) -> Answer {
     let data = TopicRouteData {
@@ -150,8 +164,12 @@ pub fn route(brokers: &[(&str, &str)], queues: i32) -> Answer {
 }
 
 fn frame(code: i32, remark: Option<&str>, header: &dyn CustomHeader, body: Vec<u8>) -> OwnedCommand {
+    frame_of(FLAG_RESPONSE, code, remark, header, body)
+}
+
+fn frame_of(flag: i32, code: i32, remark: Option<&str>, header: &dyn CustomHeader, body: Vec<u8>) -> OwnedCommand {
     let mut bytes = Vec::new();
-    let head = Head { code, flag: FLAG_RESPONSE, opaque: 0, remark, serialize_type: SerializeType::Json };
+    let head = Head { code, flag, opaque: 0, remark, serialize_type: SerializeType::Json };
     codec::encode_head(&mut bytes, &head, header, body.len());
     bytes.extend_from_slice(&body);
     debug_assert!(Command::parse(&bytes).is_ok());

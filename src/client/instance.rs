@@ -13,20 +13,23 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use parking_lot::Mutex;
 
+use crate::common::message::MessageExt;
 use crate::common::topic::TBW102;
 use crate::common::unique_id::UniqueIds;
-use crate::net::client::{PushHandler, RemotingClientConfig};
+use crate::net::client::RemotingClientConfig;
 use crate::net::connection::InvokeError;
 use crate::net::responder::Responder;
 use crate::remoting::body::heartbeat::{ConsumerData, HeartbeatData};
+use crate::remoting::body::queue::MessageQueue;
 use crate::remoting::body::route::TopicRouteData;
 use crate::remoting::code::{request, response};
-use crate::remoting::command::{Body, Command, OwnedCommand};
+use crate::remoting::command::{Body, OwnedCommand};
 use crate::remoting::ext::CustomHeader;
 use crate::runtime::clock::Clock;
 use crate::runtime::thread::Thread;
 
 use super::error::ClientError;
+use super::inquiry::push_handler;
 use super::route::{RouteTable, TopicRoute};
 use super::transport::{TcpTransport, Transport};
 
@@ -75,13 +78,28 @@ pub(super) trait GroupMember: Send + Sync {
     fn data(&self) -> ConsumerData;
     /// The group's members or subscriptions changed (40). Must not block.
     fn members_changed(&self);
+    /// Body of its running information (307).
+    fn running_info(&self) -> String;
+    /// Body that tells its offsets in a topic (221).
+    fn status(&self, topic: &str) -> String;
+    /// Goes on at other offsets (220), in those of the queues that it reads. Must not block.
+    fn reset_offsets(&self, topic: &str, offsets: Vec<(MessageQueue, i64)>);
+    /// Processes one message at once and answers what became of it (309). Must not block.
+    fn consume_directly(&self, message: MessageExt, responder: Responder);
 }
 
 /// Groups of this client, shared with the handler of pushes.
 #[derive(Default)]
-struct Groups {
+pub(super) struct Groups {
     producers: Mutex<BTreeMap<String, usize>>,
     consumers: Mutex<BTreeMap<String, Arc<dyn GroupMember>>>,
+}
+
+impl Groups {
+    /// The consumer of a group.
+    pub(super) fn consumer(&self, group: &str) -> Option<Arc<dyn GroupMember>> {
+        self.consumers.lock().get(group).cloned()
+    }
 }
 
 /// The shared part of a client.
@@ -187,6 +205,12 @@ impl Instance {
     /// Known routes.
     pub fn routes(&self) -> &RouteTable {
         &self.routes
+    }
+
+    /// Groups of this client.
+    #[cfg(test)]
+    pub(super) fn groups(&self) -> &Arc<Groups> {
+        &self.groups
     }
 
     /// The way to servers.
@@ -514,20 +538,6 @@ impl Turn {
         self.last = Some(now);
         self.next = now + self.interval;
     }
-}
-
-/// Answers what brokers ask of clients. Runs on the net thread.
-fn push_handler(groups: Arc<Groups>) -> PushHandler {
-    Arc::new(move |command: &Command<'_>, responder: Responder| match command.code {
-        request::NOTIFY_CONSUMER_IDS_CHANGED => {
-            let group = command.ext.text("consumerGroup").unwrap_or_default();
-            if let Some(member) = groups.consumers.lock().get(group.as_ref()) {
-                member.members_changed();
-            }
-            responder.ok();
-        }
-        code => responder.error(response::REQUEST_CODE_NOT_SUPPORTED, &format!(" request type {code} not supported")),
-    })
 }
 
 /// The address of this host that leads to `peer`; loopback when there is none. A connected UDP socket sends nothing.

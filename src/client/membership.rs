@@ -32,6 +32,8 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 const LOCK_INTERVAL: Duration = Duration::from_secs(20);
 /// How long a lock is trusted; brokers keep it for 60 s.
 const LOCK_LIFE_MS: i64 = 30_000;
+/// How long a reset waits for messages to be processed.
+const RESET_PATIENCE: Duration = Duration::from_secs(10);
 /// How long giving up a queue waits for its messages to be processed.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -42,6 +44,7 @@ pub(super) fn run(consumer: &Arc<Consumer>, wake: &Receiver<()>) {
     let mut retry = RETRY.0;
     introduce(consumer);
     while !consumer.stopping.load(Ordering::Acquire) {
+        reset(consumer);
         let now = Instant::now();
         if now >= next_rebalance {
             let balanced = rebalance(consumer);
@@ -49,7 +52,7 @@ pub(super) fn run(consumer: &Arc<Consumer>, wake: &Receiver<()>) {
             retry = if balanced { RETRY.0 } else { (retry * 2).min(RETRY.1) };
         }
         if now >= next_persist {
-            consumer.persist();
+            let _ = consumer.persist(); // has been logged, and comes again
             next_persist = Instant::now() + consumer.config.persist_interval;
         }
         if consumer.locks() && now >= next_lock {
@@ -69,6 +72,30 @@ pub(super) fn run(consumer: &Arc<Consumer>, wake: &Receiver<()>) {
     }
 }
 
+/// Goes on at the offsets that a broker asks for: the queues are left, their new offsets committed, and the rebalance that follows begins
+/// them again, there. What is being processed is waited for; what it comes to then no longer moves the offset.
+fn reset(consumer: &Consumer) {
+    let resets = std::mem::take(&mut *consumer.resets.lock());
+    let held: Vec<(Arc<ProcessQueue>, i64)> = {
+        let queues = consumer.queues.read();
+        resets.iter().filter_map(|(name, offset)| Some((queues.get(name)?.clone(), *offset))).collect()
+    };
+    if held.is_empty() {
+        return;
+    }
+    let deadline = Instant::now() + RESET_PATIENCE;
+    held.iter().for_each(|(queue, _)| queue.stop());
+    for (queue, offset) in &held {
+        if !queue.leave(deadline.saturating_duration_since(Instant::now())) {
+            log::warn!("queue reset while a message is processed: group={} queue={:?}", consumer.group, queue.queue);
+        }
+        consumer.queues.write().remove(&queue.queue);
+        consumer.offsets.update(&queue.queue, *offset);
+        log::info!("queue reset: group={} queue={:?} offset={offset}", consumer.group, queue.queue);
+    }
+    let _ = consumer.persist(); // has been logged; what was not committed is begun at all the same
+}
+
 /// Makes the group known to the brokers of its topics, so that the first rebalance finds it.
 fn introduce(consumer: &Consumer) {
     if !matches!(consumer.membership, Membership::Group) {
@@ -85,15 +112,20 @@ fn introduce(consumer: &Consumer) {
 /// Decides anew for every topic. Whether everything was there to decide by, and is carried out.
 fn rebalance(consumer: &Arc<Consumer>) -> bool {
     let mut balanced = true;
+    let mut trouble = None;
     for topic in consumer.subscriptions.keys() {
-        match ours(consumer, topic) {
-            Ok(ours) => balanced &= change(consumer, topic, &ours),
+        match ours(consumer, topic).and_then(|ours| change(consumer, topic, &ours)) {
+            Ok(done) => balanced &= done,
             Err(error) => {
                 balanced = false;
                 log::log!(level_of(topic), "not rebalanced: group={} topic={topic} error={error}", consumer.group);
+                if !topic.starts_with(topic::RETRY_PREFIX) {
+                    trouble = Some(error);
+                }
             }
         }
     }
+    *consumer.unbalanced.lock() = trouble;
     balanced
 }
 
@@ -160,8 +192,9 @@ fn read_members(consumer: &Consumer, address: &str, body: &[u8]) -> Result<Vec<S
     Ok(members)
 }
 
-/// Gives up queues of `topic` that are not among `ours`, begins those that are new. Whether all of it could be done.
-fn change(consumer: &Arc<Consumer>, topic: &str, ours: &[MessageQueue]) -> bool {
+/// Gives up queues of `topic` that are not among `ours`, begins those that are new. Whether all of it could be done; an error when a queue
+/// could not be begun for it.
+fn change(consumer: &Arc<Consumer>, topic: &str, ours: &[MessageQueue]) -> Result<bool, ClientError> {
     let wanted: BTreeSet<&MessageQueue> = ours.iter().collect();
     let held: Vec<Arc<ProcessQueue>> = consumer.queues.read().values().filter(|held| held.queue.topic == topic).cloned().collect();
     let mut done = true;
@@ -170,13 +203,18 @@ fn change(consumer: &Arc<Consumer>, topic: &str, ours: &[MessageQueue]) -> bool 
     }
     let new: Vec<MessageQueue> = wanted.into_iter().filter(|wanted| !held.iter().any(|held| held.queue == **wanted)).cloned().collect();
     if new.is_empty() {
-        return done;
+        return Ok(done);
     }
     let locked = if consumer.locks() { lock(consumer, &new) } else { new.iter().cloned().collect() };
+    let mut failure = None;
     for queue in new {
-        done &= locked.contains(&queue) && begin(consumer, queue);
+        if !locked.contains(&queue) {
+            done = false;
+        } else if let Err(error) = begin(consumer, queue) {
+            failure = Some(error);
+        }
     }
-    done
+    failure.map_or(Ok(done), Err)
 }
 
 /// Stops reading a queue. An orderly queue stays until its message is processed.
@@ -185,7 +223,7 @@ fn give_up(consumer: &Consumer, queue: &Arc<ProcessQueue>) -> bool {
     if !quiet && consumer.config.orderly {
         return false;
     }
-    consumer.persist();
+    let _ = consumer.persist(); // has been logged; the next member repeats what was not committed
     consumer.queues.write().remove(&queue.queue);
     consumer.offsets.forget(&queue.queue);
     if consumer.locks() {
@@ -195,21 +233,16 @@ fn give_up(consumer: &Consumer, queue: &Arc<ProcessQueue>) -> bool {
     true
 }
 
-fn begin(consumer: &Arc<Consumer>, queue: MessageQueue) -> bool {
-    let offset = match start_offset(consumer, &queue) {
-        Ok(offset) => offset,
-        Err(error) => {
-            log::warn!("queue not begun: group={} queue={queue:?} error={error}", consumer.group);
-            return false;
-        }
-    };
+fn begin(consumer: &Arc<Consumer>, queue: MessageQueue) -> Result<(), ClientError> {
+    let offset = start_offset(consumer, &queue)?;
     log::info!("queue begun: group={} queue={queue:?} offset={offset}", consumer.group);
-    let process_queue = Arc::new(ProcessQueue::new(queue.clone(), offset, consumer.config.orderly));
+    let now_ms = consumer.instance.now_ms();
+    let process_queue = Arc::new(ProcessQueue::new(queue.clone(), offset, consumer.config.orderly, now_ms));
     if consumer.locks() {
-        process_queue.set_locked_until(consumer.instance.now_ms() + LOCK_LIFE_MS);
+        process_queue.locked(now_ms, now_ms + LOCK_LIFE_MS);
     }
     consumer.queues.write().insert(queue, process_queue.clone());
-    consumer.pull.send(PullEvent::Pull(process_queue)).is_ok()
+    consumer.pull.send(PullEvent::Pull(process_queue)).map_err(|_| ClientError::Closed)
 }
 
 fn start_offset(consumer: &Consumer, queue: &MessageQueue) -> Result<i64, ClientError> {
@@ -238,7 +271,11 @@ fn lock(consumer: &Consumer, queues: &[MessageQueue]) -> BTreeSet<MessageQueue> 
                 for queue in &queues {
                     let is_ours = ours.contains(queue);
                     if let Some(held) = consumer.queues.read().get(queue) {
-                        held.set_locked_until(if is_ours { asked_ms + LOCK_LIFE_MS } else { 0 });
+                        if is_ours {
+                            held.locked(asked_ms, asked_ms + LOCK_LIFE_MS);
+                        } else {
+                            held.not_locked();
+                        }
                     }
                 }
                 locked.extend(ours);

@@ -26,10 +26,12 @@
 //! - Lock order: consumer's queues, a queue's state, work list; instance locks are leaves.
 
 mod consumer;
+mod consumer_stats;
 mod error;
 #[cfg(test)]
 mod fake;
 mod incoming;
+mod inquiry;
 pub mod instance;
 mod membership;
 mod offset_store;

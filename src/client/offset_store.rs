@@ -3,7 +3,7 @@
 //! - `update` is cheap and only remembers; `persist` carries out what changed since the last time.
 //! - The file has Java's form (`{"offsetTable":{{queue}:offset,…}}`) and is replaced atomically; the one before is kept as `.bak`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -25,8 +25,8 @@ pub(super) struct OffsetStore {
 
 /// Where offsets are kept.
 pub(super) enum Place {
-    /// At the broker, for the group.
-    Broker(String),
+    /// At the broker, for the group; whether a broker may say 0 for a group without an offset while the queue is young.
+    Broker { group: String, young_is_zero: bool },
     /// In this file.
     File(PathBuf),
     /// Nowhere: a reader that commits nothing.
@@ -60,7 +60,10 @@ impl OffsetStore {
     /// The broker's.
     pub(super) fn read(&self, instance: &Instance, queue: &MessageQueue) -> Result<Option<i64>, ClientError> {
         match &self.place {
-            Place::Broker(group) => queue_api::committed(instance, group, queue),
+            Place::Broker { group, young_is_zero } => match self.unsaved(queue) {
+                Some(offset) => Ok(Some(offset)), // a commit that failed is still to be made
+                None => queue_api::committed(instance, group, queue, *young_is_zero),
+            },
             Place::File(_) => Ok(self.table.lock().get(queue).map(|entry| entry.offset)),
             Place::Nowhere => Ok(None),
         }
@@ -80,35 +83,62 @@ impl OffsetStore {
 
     /// Whether pulls should carry the position along.
     pub(super) fn commits_with_pulls(&self) -> bool {
-        matches!(self.place, Place::Broker(_))
+        matches!(self.place, Place::Broker { .. })
     }
 
-    /// Carries out what changed; what fails is tried again next time.
-    pub(super) fn persist(&self, instance: &Instance) {
+    fn unsaved(&self, queue: &MessageQueue) -> Option<i64> {
+        self.table.lock().get(queue).filter(|entry| !entry.persisted).map(|entry| entry.offset)
+    }
+
+    /// Carries out what changed; what fails is tried again next time. A broker that is not reached is asked once, not for every queue.
+    ///
+    /// # Errors
+    /// The last failure; all have been logged.
+    pub(super) fn persist(&self, instance: &Instance) -> Result<(), ClientError> {
         let changed: Vec<(MessageQueue, i64)> =
             self.table.lock().iter().filter(|(_, entry)| !entry.persisted).map(|(queue, entry)| (queue.clone(), entry.offset)).collect();
         if changed.is_empty() {
-            return;
+            return Ok(());
         }
         match &self.place {
-            Place::Broker(group) => {
-                for (queue, offset) in changed {
-                    match queue_api::commit(instance, group, &queue, offset) {
-                        Ok(()) => self.persisted(&queue, offset),
-                        Err(error) => log::warn!("offset not committed: group={group} queue={queue:?} offset={offset} error={error}"),
-                    }
-                }
-            }
+            Place::Broker { group, .. } => self.commit(instance, group, &changed),
             Place::File(path) => {
                 let all: BTreeMap<MessageQueue, i64> =
                     self.table.lock().iter().map(|(queue, entry)| (queue.clone(), entry.offset)).collect();
                 match save(path, &all) {
-                    Ok(()) => all.iter().for_each(|(queue, offset)| self.persisted(queue, *offset)),
-                    Err(error) => log::warn!("offsets not saved: file={} error={error}", path.display()),
+                    Ok(()) => {
+                        all.iter().for_each(|(queue, offset)| self.persisted(queue, *offset));
+                        Ok(())
+                    }
+                    Err(error) => {
+                        log::warn!("offsets not saved: file={} error={error}", path.display());
+                        Err(ClientError::Local(format!("offsets not saved to {}: {error}", path.display())))
+                    }
                 }
             }
-            Place::Nowhere => {}
+            Place::Nowhere => Ok(()),
         }
+    }
+
+    fn commit(&self, instance: &Instance, group: &str, changed: &[(MessageQueue, i64)]) -> Result<(), ClientError> {
+        let mut outcome = Ok(());
+        let mut away = BTreeSet::new();
+        for (queue, offset) in changed {
+            if away.contains(&queue.broker_name) {
+                continue;
+            }
+            match queue_api::commit(instance, group, queue, *offset) {
+                Ok(()) => self.persisted(queue, *offset),
+                Err(error) => {
+                    log::warn!("offset not committed: group={group} queue={queue:?} offset={offset} error={error}");
+                    if matches!(error, ClientError::Invoke(_)) {
+                        away.insert(&queue.broker_name);
+                    }
+                    outcome = Err(error);
+                }
+            }
+        }
+        outcome
     }
 
     /// Forgets a queue that another member consumes now; its offset has been persisted before. A file keeps all it knows.
@@ -188,9 +218,9 @@ mod tests {
         assert_eq!(store.read(&instance, &queue(0)).unwrap(), None);
         store.update(&queue(0), 5);
         store.update(&queue(1), 7);
-        store.persist(&instance);
+        store.persist(&instance).unwrap();
         store.update(&queue(0), 6);
-        store.persist(&instance);
+        store.persist(&instance).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("{\"offsetTable\":{{\"brokerName\":\"a\",\"queueId\":0,\"topic\":\"T\"}:6,"), "{text}");
         let again = OffsetStore::open(Place::File(path.clone())).unwrap();
@@ -214,14 +244,15 @@ mod tests {
             _ => fake::ok(),
         });
         let instance = fake.instance();
-        let store = OffsetStore::open(Place::Broker("g".into())).unwrap();
+        let store = OffsetStore::open(Place::Broker { group: "g".into(), young_is_zero: true }).unwrap();
         assert_eq!(store.read(&instance, &queue(0)).unwrap(), Some(9));
         assert_eq!(store.read(&instance, &queue(1)).unwrap(), None);
         store.update(&queue(0), 10);
-        store.persist(&instance);
+        assert_eq!(store.persist(&instance).unwrap_err().code(), Some(1));
+        assert_eq!(store.read(&instance, &queue(0)).unwrap(), Some(10), "what the broker does not know yet counts");
         refuse.store(false, std::sync::atomic::Ordering::Relaxed);
-        store.persist(&instance);
-        store.persist(&instance);
+        store.persist(&instance).unwrap();
+        store.persist(&instance).unwrap();
         let commits = fake.calls_of(request::UPDATE_CONSUMER_OFFSET);
         assert_eq!(commits.len(), 2, "refused once, taken once, nothing to do the third time");
         assert_eq!((commits[1].field("commitOffset").as_str(), commits[1].field("consumerGroup").as_str()), ("10", "g"));

@@ -11,11 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::common::message::MessageExt;
 use crate::remoting::body::queue::MessageQueue;
 
+use super::consumer_stats::QueueStats;
+use super::error::ClientError;
 use super::route::MASTER_ID;
 
 /// A queue and its messages.
@@ -26,6 +28,45 @@ pub(super) struct ProcessQueue {
     quiet: Condvar,
     locked_until_ms: AtomicI64,
     suggested_broker: AtomicI64,
+    trouble: Mutex<Option<ClientError>>,
+    last_pull_ms: AtomicI64,
+    last_consume_ms: AtomicI64,
+    last_lock_ms: AtomicI64,
+    stats: Mutex<QueueStats>,
+}
+
+/// A queue as running information tells it.
+pub(super) struct QueueInfo {
+    /// Offset to commit.
+    pub(super) position: i64,
+    /// Messages that are here; without those being processed when they are told apart (orderly).
+    pub(super) cached: Range,
+    /// Messages of an orderly queue that are being processed.
+    pub(super) transaction: Range,
+    pub(super) bytes: i64,
+    pub(super) leaving: bool,
+    pub(super) locked: bool,
+    /// Times in milliseconds since 1970; 0: never.
+    pub(super) last_pull_ms: i64,
+    pub(super) last_consume_ms: i64,
+    pub(super) last_lock_ms: i64,
+}
+
+/// How many messages, and the offsets of the first and the last; 0 when there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) count: i64,
+    pub(super) min_offset: i64,
+    pub(super) max_offset: i64,
+}
+
+impl Range {
+    fn of(offsets: impl Iterator<Item = i64>) -> Self {
+        offsets.fold(Self::default(), |range, offset| match range.count {
+            0 => Self { count: 1, min_offset: offset, max_offset: offset },
+            count => Self { count: count + 1, min_offset: range.min_offset.min(offset), max_offset: range.max_offset.max(offset) },
+        })
+    }
 }
 
 #[derive(Default)]
@@ -43,6 +84,8 @@ struct State {
 pub(super) struct Taken {
     pub(super) queue: Arc<ProcessQueue>,
     pub(super) messages: Vec<MessageExt>,
+    /// When they were taken.
+    pub(super) started: Instant,
     epoch: u64,
 }
 
@@ -56,7 +99,7 @@ pub(super) struct CacheLimits {
 
 impl ProcessQueue {
     /// An empty queue that is pulled from `offset` on.
-    pub(super) fn new(queue: MessageQueue, offset: i64, orderly: bool) -> Self {
+    pub(super) fn new(queue: MessageQueue, offset: i64, orderly: bool, now_ms: i64) -> Self {
         Self {
             queue,
             orderly,
@@ -64,6 +107,11 @@ impl ProcessQueue {
             quiet: Condvar::new(),
             locked_until_ms: AtomicI64::new(0),
             suggested_broker: AtomicI64::new(MASTER_ID),
+            trouble: Mutex::new(None),
+            last_pull_ms: AtomicI64::new(0),
+            last_consume_ms: AtomicI64::new(0),
+            last_lock_ms: AtomicI64::new(0),
+            stats: Mutex::new(QueueStats::new(now_ms)),
         }
     }
 
@@ -120,7 +168,7 @@ impl ProcessQueue {
         for message in &messages {
             state.taken.insert(message.queue_offset, message.store_size);
         }
-        Taken { queue: self.clone(), messages, epoch: state.epoch }
+        Taken { queue: self.clone(), messages, started: Instant::now(), epoch: state.epoch }
     }
 
     /// Whether the queue should be put into the work list; marks it as listed.
@@ -129,6 +177,11 @@ impl ProcessQueue {
         let ready = !state.listed && !state.leaving && !state.pending.is_empty() && (!self.orderly || state.taken.is_empty());
         state.listed |= ready;
         ready
+    }
+
+    /// Stops deliveries and pulls.
+    pub(super) fn stop(&self) {
+        self.state.lock().leaving = true;
     }
 
     /// Stops deliveries and waits for those that are out, at most `patience`. Whether none is out.
@@ -149,9 +202,60 @@ impl ProcessQueue {
         self.locked_until_ms.load(Ordering::Acquire) > now_ms
     }
 
-    /// The broker's lock is ours until `until_ms`; 0: it is not.
-    pub(super) fn set_locked_until(&self, until_ms: i64) {
+    /// The broker's lock, granted at `now_ms`, is ours until `until_ms`.
+    pub(super) fn locked(&self, now_ms: i64, until_ms: i64) {
+        self.last_lock_ms.store(now_ms, Ordering::Relaxed);
         self.locked_until_ms.store(until_ms, Ordering::Release);
+    }
+
+    /// The broker's lock is not ours.
+    pub(super) fn not_locked(&self) {
+        self.locked_until_ms.store(0, Ordering::Release);
+    }
+
+    /// Counts of this queue.
+    pub(super) fn stats(&self) -> MutexGuard<'_, QueueStats> {
+        self.stats.lock()
+    }
+
+    /// A pull is sent.
+    pub(super) fn note_pull(&self, now_ms: i64) {
+        self.last_pull_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// A delivery is made.
+    pub(super) fn note_consume(&self, now_ms: i64) {
+        self.last_consume_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// The queue as running information tells it.
+    pub(super) fn info(&self, now_ms: i64) -> QueueInfo {
+        let state = self.state.lock();
+        let pending = state.pending.iter().map(|message| message.queue_offset);
+        let taken = state.taken.keys().copied();
+        let (cached, transaction) =
+            if self.orderly { (Range::of(pending), Range::of(taken)) } else { (Range::of(pending.chain(taken)), Range::default()) };
+        QueueInfo {
+            position: state.first_unfinished().unwrap_or(state.next_offset),
+            cached,
+            transaction,
+            bytes: i64::try_from(state.bytes).unwrap_or(i64::MAX),
+            leaving: state.leaving,
+            locked: self.is_locked(now_ms),
+            last_pull_ms: self.last_pull_ms.load(Ordering::Relaxed),
+            last_consume_ms: self.last_consume_ms.load(Ordering::Relaxed),
+            last_lock_ms: self.last_lock_ms.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Why the last pull failed; `None` when it did not.
+    pub(super) fn trouble(&self) -> Option<ClientError> {
+        self.trouble.lock().clone()
+    }
+
+    /// Notes how the last pull went.
+    pub(super) fn set_trouble(&self, trouble: Option<ClientError>) {
+        *self.trouble.lock() = trouble;
     }
 
     /// Broker id to pull from.
@@ -177,7 +281,7 @@ impl Taken {
     /// Splits by `keep`: the messages it is true for, and the others.
     pub(super) fn partition(self, keep: impl FnMut(&MessageExt) -> bool) -> (Self, Self) {
         let (kept, others) = self.messages.into_iter().partition(keep);
-        let of = |messages| Self { queue: self.queue.clone(), messages, epoch: self.epoch };
+        let of = |messages| Self { queue: self.queue.clone(), messages, started: self.started, epoch: self.epoch };
         (of(kept), of(others))
     }
 
@@ -304,7 +408,7 @@ mod tests {
     }
 
     fn queue(orderly: bool) -> Arc<ProcessQueue> {
-        let queue = ProcessQueue::new(MessageQueue { topic: "T".into(), broker_name: "a".into(), queue_id: 0 }, 5, orderly);
+        let queue = ProcessQueue::new(MessageQueue { topic: "T".into(), broker_name: "a".into(), queue_id: 0 }, 5, orderly, 0);
         Arc::new(queue)
     }
 

@@ -206,7 +206,12 @@ impl Producer {
         self.shared.send_oneway(&outgoing, &Target::Queue(queue.broker_name.clone(), queue.queue_id))
     }
 
-    /// Sends and calls `done` with the result. Waits only for the topic's route when it is not known yet.
+    /// Sends and calls `done` with the result.
+    ///
+    /// Blocks the caller while the route of a topic is looked up that is not known yet: at most [`super::ClientConfig::timeout`] for each
+    /// name server asked, twice that when the topic does not exist (the template topic is asked for, too), and again at every send until
+    /// it does. Call [`Producer::queues`] before, where that matters. From within a [`SendCallback`] send only to topics whose route is
+    /// known: that callback may run on the thread that would receive the answer. Another attempt after a failure never blocks.
     pub fn send_async(&self, message: &Message, done: SendCallback) {
         match self.shared.prepare(message) {
             Ok(outgoing) => self.shared.send_async(outgoing, done),

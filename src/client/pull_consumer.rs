@@ -99,7 +99,7 @@ impl PullConsumer {
     /// # Errors
     /// The request's.
     pub fn committed(&self, queue: &MessageQueue) -> Result<Option<i64>, ClientError> {
-        queue_api::committed(&self.instance, &self.group, queue)
+        queue_api::committed(&self.instance, &self.group, queue, true)
     }
 
     /// Commits an offset of the group.

@@ -97,8 +97,11 @@ fn pull(consumer: &Arc<Consumer>, queue: Arc<ProcessQueue>) -> Option<(Due, Dura
     let address = consumer.instance.routes().member(&queue.queue.broker_name, queue.suggested_broker());
     let (Some(address), Some(subscription)) = (address, consumer.subscriptions.get(&queue.queue.topic)) else {
         log::warn!("queue not pulled, its broker is not known: queue={:?}", queue.queue);
+        let reason = format!("broker {} is not known", queue.queue.broker_name);
+        queue.set_trouble(Some(ClientError::NoRoute(queue.queue.topic.clone(), reason)));
         return Some((Due::Pull(queue), AFTER_FAILURE));
     };
+    queue.note_pull(consumer.instance.now_ms());
     let process_queue = queue.clone();
     let header = Pull {
         group: &consumer.group,
@@ -128,8 +131,17 @@ fn answered(consumer: &Arc<Consumer>, answer: Answer) -> Option<(Due, Duration)>
     let subscription = consumer.subscriptions.get(&queue.queue.topic)?;
     let result = answer.map_err(ClientError::from).and_then(|answer| queue_api::read_pull(&address, &queue.queue, subscription, answer));
     let delay = match result {
-        Ok(result) => take_in(consumer, &queue, epoch, offset, asked, result),
-        Err(error) => failed(consumer, &queue, &address, &error),
+        Ok(result) => {
+            queue.set_trouble(None);
+            take_in(consumer, &queue, epoch, offset, asked, result)
+        }
+        Err(error) => {
+            let delay = failed(consumer, &queue, &address, &error);
+            if error.code() != Some(response::FLOW_CONTROL) {
+                queue.set_trouble(Some(error));
+            }
+            delay
+        }
     };
     if delay.is_zero() { pull(consumer, queue) } else { Some((Due::Pull(queue), delay)) }
 }
@@ -143,6 +155,9 @@ fn take_in(consumer: &Consumer, queue: &Arc<ProcessQueue>, epoch: u64, offset: i
         return if result.next_offset == offset { AFTER_NOTHING } else { Duration::ZERO };
     }
     let found = !result.messages.is_empty();
+    if found {
+        queue.stats().pulled(consumer.instance.now_ms(), result.messages.len(), asked.elapsed());
+    }
     if queue.put(epoch, result.messages, result.next_offset) && found {
         consumer.work.offer(queue);
     }

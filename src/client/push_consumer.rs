@@ -18,6 +18,7 @@ use crate::runtime::thread::Thread;
 
 use super::consumer::{ConsumeFrom, ConsumeStatus, Consumer, ConsumerConfig, Membership};
 use super::error::ClientError;
+use super::inquiry::DirectConsumption;
 use super::instance::Instance;
 use super::membership;
 use super::offset_store::{OffsetStore, Place};
@@ -60,10 +61,17 @@ impl ConsumerBuilder {
         self
     }
 
-    /// Where a new group begins.
+    /// Where a new group begins. In a queue so young that its broker has all of it in memory a new group begins at 0 all the same,
+    /// unless [`ConsumerBuilder::exactly_from`] is used: that is what Java's consumers do.
     pub fn from(mut self, from: ConsumeFrom) -> Self {
         self.config.from = from;
         self
+    }
+
+    /// Where a new group begins, however young the queue is.
+    pub fn exactly_from(mut self, from: ConsumeFrom) -> Self {
+        self.config.young_is_zero = false;
+        self.from(from)
     }
 
     /// One message of a queue after the other.
@@ -150,7 +158,7 @@ impl ConsumerBuilder {
             return Place::Nowhere;
         }
         if self.config.model == MessageModel::Clustering {
-            return Place::Broker(self.group.clone());
+            return Place::Broker { group: self.group.clone(), young_is_zero: self.config.young_is_zero };
         }
         // A client id that is the same after a restart: Java, too, keeps the instance name DEFAULT for broadcasting.
         let ip = self.instance.client_id().split('@').next().unwrap_or_default();
@@ -176,7 +184,7 @@ impl PushConsumer {
 
     /// Waits for the listener's running calls, commits, leaves the group. Twice is harmless; each call returns when it is done.
     pub fn shutdown(&self) {
-        self.running.shutdown();
+        let _ = self.running.shutdown(); // a commit that failed has been logged
     }
 }
 
@@ -200,7 +208,24 @@ impl PolledConsumer {
 
     /// Commits what was acknowledged and leaves the group. Twice is harmless.
     pub fn shutdown(&self) {
-        self.running.shutdown();
+        let _ = self.running.shutdown(); // a commit that failed has been logged
+    }
+
+    /// As [`PolledConsumer::shutdown`], but tells whether the last commit succeeded.
+    ///
+    /// # Errors
+    /// The commit's: what was acknowledged since the last commit will be delivered again.
+    pub fn close(self) -> Result<(), ClientError> {
+        self.running.shutdown()
+    }
+
+    /// Asks the servers whether "nothing came" means that there is nothing: `Ok` when the name server and the brokers of the queues read
+    /// here answer, and no queue holds messages that could not be pulled.
+    ///
+    /// # Errors
+    /// What keeps the consumer from its messages; it goes on trying.
+    pub fn check(&self) -> Result<(), ClientError> {
+        self.running.consumer.check()
     }
 }
 
@@ -251,6 +276,7 @@ impl Running {
         let offsets = OffsetStore::open(builder.place())?;
         let (pull, pull_inbox) = unbounded();
         let (wake, wake_inbox) = bounded(1);
+        let started_ms = builder.instance.now_ms();
         let consumer = Arc::new(Consumer {
             instance: builder.instance,
             group: builder.group,
@@ -262,6 +288,11 @@ impl Running {
             work: WorkList::default(),
             pull,
             wake,
+            started_ms,
+            listener: listener.clone(),
+            direct: DirectConsumption::default(),
+            resets: Mutex::default(),
+            unbalanced: Mutex::new(None),
             stopping: AtomicBool::new(false),
         });
         if matches!(consumer.membership, Membership::Group) {
@@ -295,18 +326,19 @@ impl Running {
     }
 
     /// The order matters: nothing is delivered any more, running calls end, then nothing moves any more, then positions are final.
-    fn shutdown(&self) {
+    fn shutdown(&self) -> Result<(), ClientError> {
         let mut threads = self.threads.lock();
-        let Some(running) = threads.take() else { return };
+        let Some(running) = threads.take() else { return Ok(()) };
         let consumer = &self.consumer;
         consumer.stopping.store(true, Ordering::Release);
         consumer.work.close();
         drop(running.workers);
+        consumer.direct.finish();
         let _ = consumer.wake.try_send(()); // full: it is awake already
         drop(running.members);
         let _ = consumer.pull.send(PullEvent::Stop); // fails when the thread has ended
         drop(running.pull);
-        consumer.persist();
+        let committed = consumer.persist();
         let queues = self.assignment();
         if consumer.locks() {
             membership::unlock(consumer, &queues);
@@ -315,12 +347,13 @@ impl Running {
         if matches!(consumer.membership, Membership::Group) {
             consumer.instance.unregister_consumer(&consumer.group);
         }
+        committed
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.shutdown();
+        let _ = self.shutdown(); // a commit that failed has been logged
     }
 }
 

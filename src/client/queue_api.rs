@@ -9,6 +9,7 @@ use crate::remoting::body::queue::MessageQueue;
 use crate::remoting::code::{request, response};
 use crate::remoting::command::{Body, OwnedCommand};
 use crate::remoting::ext::CustomHeader;
+use crate::remoting::header::offset::QueryConsumerOffsetRequest;
 use crate::remoting::header::pull::{PullMessageRequest, PullMessageResponse};
 
 use super::error::ClientError;
@@ -138,10 +139,15 @@ pub(super) fn search_offset(instance: &Instance, queue: &MessageQueue, timestamp
     ask(instance, queue, request::SEARCH_OFFSET_BY_TIMESTAMP, &[("topic", queue.topic.as_str()), ("queueId", &id), ("timestamp", &time)])
 }
 
-/// Committed offset of a group; `None` when it has committed nothing there.
-pub(super) fn committed(instance: &Instance, group: &str, queue: &MessageQueue) -> Result<Option<i64>, ClientError> {
-    let id = queue.queue_id.to_string();
-    let header = [("consumerGroup", group), ("topic", queue.topic.as_str()), ("queueId", id.as_str())];
+/// Committed offset of a group; `None` when it has committed nothing there. With `young_is_zero` the broker may answer 0 instead, while
+/// all messages of the queue are still in its memory.
+pub(super) fn committed(instance: &Instance, group: &str, queue: &MessageQueue, young_is_zero: bool) -> Result<Option<i64>, ClientError> {
+    let header = QueryConsumerOffsetRequest {
+        consumer_group: borrowed(group),
+        topic: borrowed(&queue.topic),
+        queue_id: queue.queue_id,
+        set_zero_if_not_found: (!young_is_zero).then_some(false),
+    };
     match ask(instance, queue, request::QUERY_CONSUMER_OFFSET, &header) {
         Ok(offset) => Ok(Some(offset).filter(|offset| *offset >= 0)),
         Err(error) if error.code() == Some(response::QUERY_NOT_FOUND) => Ok(None),

@@ -10,9 +10,11 @@ use parking_lot::Mutex;
 use super::fake::{self, Answer, Call, Fake};
 use super::*;
 use crate::common::record::{self, Draft};
+use crate::net::connection::InvokeError;
 use crate::remoting::body::heartbeat::HeartbeatData;
 use crate::remoting::body::lock::{LockBatchBody, lock_ok_json};
 use crate::remoting::code::{request, response};
+use crate::remoting::fastjson;
 use crate::remoting::header::pull::PullMessageResponse;
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -33,6 +35,10 @@ struct State {
     locks: HashMap<(String, i32), String>,
     sent_back: Vec<Call>,
     refuse_send_back: bool,
+    /// All messages are in memory still.
+    young: bool,
+    /// The servers are not reached.
+    away: bool,
     stored: Vec<Call>,
 }
 
@@ -60,6 +66,9 @@ impl Broker {
 
     fn serve(&self, call: &Call) -> Answer {
         let mut state = self.state.lock();
+        if state.away {
+            return Err(InvokeError::Connect(call.address.clone(), "refused".to_owned()));
+        }
         let key = || (call.field("consumerGroup"), call.field("topic"), call.field("queueId").parse().unwrap());
         match call.code {
             request::GET_ROUTEINFO_BY_TOPIC if call.field("topic") == "T" => fake::route(&[("a", "a:1")], state.queues),
@@ -86,6 +95,7 @@ impl Broker {
                 _ => fake::refusal(1, "no consumer for this group"),
             },
             request::QUERY_CONSUMER_OFFSET => match state.committed.get(&key()) {
+                None if state.young && call.field("setZeroIfNotFound") != "false" => fake::answer(0, None, &[("offset", "0")], Vec::new()),
                 Some(offset) => fake::answer(0, None, &[("offset", offset.to_string().as_str())], Vec::new()),
                 None => fake::refusal(response::QUERY_NOT_FOUND, "not found"),
             },
@@ -367,6 +377,41 @@ fn a_new_group_begins_where_it_asks() {
 }
 
 #[test]
+fn in_a_young_queue_a_new_group_begins_where_it_asks_only_when_it_insists() {
+    let broker = Broker::new(1);
+    broker.state.lock().young = true;
+    (0..5).for_each(|n| broker.store(0, "x", &n.to_string()));
+    let client = broker.client("c");
+    let begin = |group: &str| client.push_consumer(group).subscribe("T", "*");
+    assert_eq!(poll(&begin("java").from(ConsumeFrom::Offset(3)).poll().unwrap(), 1), ["0"]);
+    assert_eq!(poll(&begin("exact").exactly_from(ConsumeFrom::Offset(3)).poll().unwrap(), 2), ["3", "4"]);
+    assert_eq!(poll(&begin("exact").exactly_from(ConsumeFrom::Offset(1)).poll().unwrap(), 0), [""; 0]);
+    assert_eq!(broker.committed("exact", 0), Some(5), "what was committed counts");
+}
+
+#[test]
+fn nothing_there_and_nobody_there_are_told_apart() {
+    let broker = Broker::new(2);
+    broker.store(0, "x", "0");
+    let client = broker.client("c");
+    let consumer = client.push_consumer("g").subscribe("T", "*").from(ConsumeFrom::First).poll().unwrap();
+    assert_eq!(poll(&consumer, 1), ["0"]);
+    assert_eq!(consumer.check(), Ok(()));
+    broker.state.lock().away = true;
+    let error = consumer.check().unwrap_err();
+    assert!(error.to_string().contains("refused"), "{error}");
+    let error = consumer.close().unwrap_err();
+    assert!(error.to_string().contains("a:1"), "not committed: {error}");
+
+    broker.state.lock().away = false;
+    let reader = client.push_consumer("tool").read_only().subscribe("T", "*").from(ConsumeFrom::First).poll().unwrap();
+    assert_eq!(poll(&reader, 1), ["0"]);
+    broker.state.lock().away = true;
+    assert!(matches!(reader.check(), Err(ClientError::Invoke(_))));
+    assert_eq!(reader.close(), Ok(()), "nothing was to be committed");
+}
+
+#[test]
 fn a_reader_sees_everything_and_leaves_no_trace() {
     let broker = Broker::new(2);
     (0..4).for_each(|n| broker.store(n % 2, "x", &n.to_string()));
@@ -421,4 +466,114 @@ fn a_pull_consumer_reads_at_offsets() {
     consumer.commit(&queue, 4).unwrap();
     assert_eq!(consumer.committed(&queue).unwrap(), Some(4));
     assert!(matches!(consumer.queues("missing"), Err(ClientError::NoRoute(..))));
+}
+
+fn asked(client: &Client, code: i32, header: &dyn crate::remoting::ext::CustomHeader, body: Vec<u8>) -> (i32, String, String) {
+    let answer = fake::push(client.instance(), code, header, body).recv_timeout(DEADLINE).unwrap();
+    let view = answer.view();
+    (view.code, view.remark.as_deref().unwrap_or_default().to_owned(), String::from_utf8(view.body.to_vec()).unwrap())
+}
+
+#[test]
+fn a_consumer_tells_how_it_is() {
+    let broker = Broker::new(1);
+    (0..5).for_each(|n| broker.store(0, "x", &n.to_string()));
+    let client = broker.client("c");
+    let consumer = client.push_consumer("g").subscribe("T", "*").from(ConsumeFrom::First).poll().unwrap();
+    poll(&consumer, 2);
+    let held = consumer.poll(DEADLINE).unwrap();
+    let (code, _, body) = asked(&client, request::GET_CONSUMER_RUNNING_INFO, &[("consumerGroup", "g"), ("clientId", "c")], Vec::new());
+    assert_eq!(code, 0);
+    let info = fastjson::parse(body.as_bytes()).unwrap();
+    let number = |value: &fastjson::Value, name: &str| value.get(name).and_then(fastjson::Value::as_i64).unwrap();
+    let table = info.get("mqTable").unwrap().members();
+    let (_, queue) = table.iter().find(|(queue, _)| MessageQueue::from_value(queue).topic == "T").unwrap();
+    let told = ["commitOffset", "cachedMsgMinOffset", "cachedMsgMaxOffset", "cachedMsgCount"].map(|name| number(queue, name));
+    assert_eq!(told, [2, 2, 4, 3]);
+    assert!(number(queue, "lastPullTimestamp") > 0 && number(queue, "lastConsumeTimestamp") > 0);
+    assert_eq!(queue.get("droped").unwrap().as_bool(), Some(false));
+    let topic = info.get("statusTable").unwrap().get("T").unwrap().to_standard();
+    assert!(topic["consumeOKTPS"].as_f64().unwrap() > 0.0 && topic["pullTPS"].as_f64().unwrap() > 0.0, "{topic}");
+    assert_eq!(topic["consumeFailedMsgs"], 0);
+    let topics: Vec<_> =
+        info.get("subscriptionSet").unwrap().elements().iter().map(|data| data.get("topic").unwrap().to_standard()).collect();
+    assert_eq!(topics, ["%RETRY%g", "T"]);
+    let properties = info.get("properties").unwrap().to_standard();
+    assert_eq!((&properties["PROP_CONSUMEORDERLY"], &properties["PROP_CONSUME_TYPE"]), (&"false".into(), &"CONSUME_PASSIVELY".into()));
+    let (code, _, body) = asked(&client, request::GET_CONSUMER_STATUS_FROM_CLIENT, &[("group", "g"), ("topic", "T")], Vec::new());
+    assert_eq!((code, body.as_str()), (0, r#"{"consumerTable":null,"messageQueueTable":{{"brokerName":"a","queueId":0,"topic":"T"}:2}}"#));
+    let (code, remark, _) = asked(&client, request::GET_CONSUMER_RUNNING_INFO, &[("consumerGroup", "other")], Vec::new());
+    assert!(code == 1 && remark.contains("other"), "{code} {remark}");
+    let (code, ..) = asked(&client, request::PUSH_REPLY_MESSAGE_TO_CLIENT, &(), Vec::new());
+    assert_eq!(code, response::REQUEST_CODE_NOT_SUPPORTED);
+    drop(held);
+}
+
+#[test]
+fn a_broker_has_a_consumer_go_on_elsewhere() {
+    for orderly in [false, true] {
+        let broker = Broker::new(2);
+        (0..8).for_each(|n| broker.store(n % 2, "x", &n.to_string()));
+        let client = broker.client("c");
+        let mut builder = client.push_consumer("g").subscribe("T", "*").from(ConsumeFrom::First);
+        if orderly {
+            builder = builder.orderly();
+        }
+        let consumer = builder.poll().unwrap();
+        assert_eq!(poll(&consumer, 8).len(), 8);
+        let reset = |body: &str| asked(&client, request::RESET_CONSUMER_CLIENT_OFFSET, &[("group", "g"), ("topic", "T")], body.into());
+        let body = r#"{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"T"}:2,{"brokerName":"a","queueId":9,"topic":"T"}:1}}"#;
+        assert_eq!(reset(body).0, 0);
+        assert_eq!(poll(&consumer, 2), ["4", "6"]);
+        assert!(broker.committed("g", 0).is_some_and(|offset| offset >= 2), "the new offset was committed");
+        for broken in ["", "{}", r#"{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"T"}:-1}}"#] {
+            let (code, remark, _) = reset(broken);
+            assert!(code == 1 && remark.contains("body of the reset"), "{broken}: {code} {remark}");
+        }
+        consumer.shutdown();
+        assert_eq!((broker.committed("g", 0), broker.committed("g", 1)), (Some(4), Some(4)));
+    }
+}
+
+#[test]
+fn a_broker_has_one_message_consumed() {
+    let broker = Broker::new(1);
+    let client = broker.client("c");
+    let listener = |messages: &[crate::common::message::MessageExt]| match body(&messages[0]).as_str() {
+        "good" => ConsumeStatus::Success,
+        "bad" => ConsumeStatus::Later,
+        _ => panic!("as asked"),
+    };
+    let consumer = client.push_consumer("g").subscribe("T", "*").start(listener).unwrap();
+    let record = |text: &str| {
+        let mut bytes = Vec::new();
+        Draft {
+            topic: "T",
+            queue_id: 0,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp: 1,
+            born_host: "1.2.3.4:5".parse().unwrap(),
+            store_host: "10.0.0.1:10911".parse().unwrap(),
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            body: text.as_bytes(),
+            properties: b"",
+        }
+        .encode(&mut bytes);
+        bytes
+    };
+    let direct = |group: &str, body: Vec<u8>| asked(&client, request::CONSUME_MESSAGE_DIRECTLY, &[("consumerGroup", group)], body);
+    for (text, result) in [("good", "CR_SUCCESS"), ("bad", "CR_LATER"), ("panics", "CR_THROW_EXCEPTION")] {
+        let (code, _, body) = direct("g", record(text));
+        let told: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!((code, told["consumeResult"].as_str(), &told["order"]), (0, Some(result), &false.into()));
+    }
+    for broken in [Vec::new(), vec![1, 2, 3], [record("good"), record("good")].concat()] {
+        assert_eq!(direct("g", broken).0, 1);
+    }
+    let _polled = client.push_consumer("polled").subscribe("T", "*").poll().unwrap();
+    assert_eq!(direct("polled", record("good")).0, response::REQUEST_CODE_NOT_SUPPORTED);
+    assert_eq!(direct("missing", record("good")).0, 1);
+    consumer.shutdown();
 }

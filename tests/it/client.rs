@@ -13,6 +13,8 @@ use petrel::client::{
 };
 use petrel::common::message::{Message, MessageExt};
 use petrel::common::topic;
+use petrel::remoting::command::Body;
+use petrel::remoting::ext::CustomHeader;
 
 use crate::support::{Cluster, PATIENCE, until};
 
@@ -266,4 +268,37 @@ fn tags_delays_and_a_long_poll() {
     assert_eq!((waiting.status, waiting.messages.len()), (PullStatus::Found, 1));
     let first_ms = waiting.messages[0].store_timestamp;
     assert_eq!(reader.search_offset(&queue, first_ms).unwrap(), end);
+}
+
+#[test]
+fn the_broker_is_told_what_it_asks_of_a_consumer() {
+    let cluster = Cluster::start();
+    let client = cluster.client();
+    let receipt = client.producer("p").unwrap().send(&Message::new("T", "x")).unwrap();
+    let seen = Arc::new(AtomicUsize::new(0));
+    let counter = seen.clone();
+    let consumer = client
+        .push_consumer("g")
+        .subscribe("T", "*")
+        .from(ConsumeFrom::First)
+        .start(move |_| {
+            counter.fetch_add(1, Ordering::SeqCst);
+            ConsumeStatus::Success
+        })
+        .unwrap();
+    until("the message", || seen.load(Ordering::SeqCst) == 1);
+    let asker = cluster.client();
+    let ask = |code: i32, header: &dyn CustomHeader| {
+        let answer = asker.instance().call(&cluster.broker_address(), code, header, Body::Empty).unwrap();
+        String::from_utf8(answer.view().body.to_vec()).unwrap()
+    };
+    let id = client.instance().client_id();
+    let info = ask(307, &[("consumerGroup", "g"), ("clientId", id), ("jstackEnable", "false")]);
+    assert!(info.contains(r#"{"brokerName":"broker-a","queueId":0,"topic":"T"}:{"#), "{info}");
+    let result = ask(309, &[("consumerGroup", "g"), ("clientId", id), ("msgId", &receipt.offset_message_id), ("topic", "T")]);
+    assert!(result.contains("CR_SUCCESS"), "{result}");
+    assert_eq!(seen.load(Ordering::SeqCst), 2);
+    let status = ask(223, &[("group", "g"), ("topic", "T")]);
+    assert!(status.contains(id) && status.contains(r#""queueId":3"#), "{status}");
+    consumer.shutdown();
 }

@@ -1,7 +1,7 @@
 //! The tools as people and scripts call them: the executable against a name server and a broker of this process.
 
-use std::io::Write as _;
-use std::process::{Command, Output, Stdio};
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -72,6 +72,71 @@ fn lines_of_standard_input_are_messages_and_a_group_goes_on() {
     let reason = fails(&cluster, &["consume", "T", "--group", "g", "--count", "1", "--wait", "300ms"], 1);
     assert!(reason.contains("0 of 1"), "{reason}");
     assert_eq!(ok(&cluster, &["consume", "T", "--group", "g", "--wait", "300ms"]), "");
+}
+
+#[test]
+fn a_new_group_begins_where_from_says_however_young_the_topic_is() {
+    let cluster = Cluster::start();
+    ok(&cluster, &["topic", "create", "T", "--queues", "1"]);
+    ok_with(&cluster, &["send", "T"], "a\nb\nc\n");
+    let consume = |group: &str, more: &[&str]| {
+        let mut words = vec!["consume", "T", "--group", group, "--wait", "1s"];
+        words.extend_from_slice(more);
+        ok(&cluster, &words)
+    };
+    assert_eq!(consume("offset", &["--from", "2"]), "c\n");
+    assert_eq!(consume("offset", &["--from", "first"]), "", "it has an offset now");
+    assert_eq!(consume("last", &["--from", "last"]), "");
+    assert_eq!(consume("orderly", &["--from", "1", "--orderly"]), "b\nc\n");
+    assert_eq!(consume("queue", &["--from", "1", "--queue", "broker-a:0"]), "b\nc\n");
+    assert_eq!(consume("default", &[]), "a\nb\nc\n");
+}
+
+#[test]
+fn empty_lines_are_skipped_and_told() {
+    let cluster = Cluster::start();
+    let output = petrel(&cluster, &["send", "T"], "one\n\n\r\n \ntwo");
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "petrel send: 2 empty lines skipped\n");
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 3, "a blank is no empty line");
+    let output = petrel(&cluster, &["send", "T", "--batch", "8"], "\n");
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "petrel send: 1 empty line skipped\n");
+    assert!(output.status.success() && output.stdout.is_empty());
+}
+
+#[test]
+fn a_consumer_whose_servers_went_away_fails_with_the_reason() {
+    let cluster = Cluster::start();
+    ok(&cluster, &["topic", "create", "T", "--queues", "1"]);
+    ok(&cluster, &["send", "T", "x"]);
+    let home = tempfile::tempdir().unwrap();
+    let modes: [&[&str]; 5] = [
+        &[],
+        &["--group", "g"],
+        &["--group", "o", "--orderly"],
+        &["--group", "b", "--broadcast"],
+        &["--group", "q", "--queue", "broker-a:0"],
+    ];
+    let mut children: Vec<Child> = modes
+        .iter()
+        .map(|mode| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_petrel"));
+            command.args(["consume", "T", "--wait", "6s", "-n", &cluster.namesrv()]).args(*mode).env("HOME", home.path());
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    for child in &mut children {
+        let mut line = [0; 2];
+        child.stdout.as_mut().unwrap().read_exact(&mut line).unwrap();
+        assert_eq!(&line, b"x\n");
+    }
+    drop(cluster);
+    for (child, mode) in children.into_iter().zip(modes) {
+        let output = child.wait_with_output().unwrap();
+        let reason = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), reason.lines().count()), (Some(1), 1), "{mode:?}: {reason}");
+        assert!(reason.contains("127.0.0.1:") && reason.contains("1 messages came"), "{mode:?}: {reason}");
+    }
 }
 
 #[test]

@@ -23,9 +23,9 @@ pub struct Args {
     /// Consumer group: its offsets are used and committed; without one, everything is read and nothing committed
     #[arg(long, value_name = "G")]
     group: Option<String>,
-    /// Where to begin when the group has no offset, or there is no group: first, last, a time, or an offset
-    #[arg(long, value_name = "first|last|RFC3339|OFFSET", default_value = "first", value_parser = parse_from)]
-    from: ConsumeFrom,
+    /// Where to begin when the group has no offset, or there is no group: first (the default), last, a time, or an offset
+    #[arg(long, value_name = "first|last|RFC3339|OFFSET", value_parser = parse_from)]
+    from: Option<ConsumeFrom>,
     /// Tags, such as 'a || b'
     #[arg(long, value_name = "TAGS", default_value = "*", conflicts_with = "sql")]
     filter: String,
@@ -56,7 +56,8 @@ pub struct Args {
 
 /// Runs the tool; its exit status.
 pub fn run(args: Args) -> i32 {
-    show_log(log::LevelFilter::Warn); // a consumer waits and tries again: it should say why
+    // Who waits without end should be told why nothing comes; with --wait the reason is told once, at the end.
+    show_log(if args.wait.is_some() { log::LevelFilter::Off } else { log::LevelFilter::Warn });
     finish("consume", consume(&args))
 }
 
@@ -87,8 +88,11 @@ fn consume(args: &Args) -> Result<(), Failure> {
     if !topic_exists(args, &client, &stop)? {
         return Ok(());
     }
-    let mut builder =
-        client.push_consumer(args.group.as_deref().unwrap_or(TOOLS_GROUP)).subscribe(&args.topic, &args.filter).from(args.from);
+    let group = args.group.as_deref().unwrap_or(TOOLS_GROUP);
+    let mut builder = client.push_consumer(group).subscribe(&args.topic, &args.filter).from(ConsumeFrom::First);
+    if let Some(from) = args.from {
+        builder = builder.exactly_from(from);
+    }
     if args.orderly {
         builder = builder.orderly();
     }
@@ -114,9 +118,9 @@ fn consume(args: &Args) -> Result<(), Failure> {
         builder = builder.read_only();
     }
     let consumer = builder.poll()?;
-    let result = print_all(args, &consumer, &stop);
-    consumer.shutdown();
-    result
+    let printed = print_all(args, &consumer, &stop);
+    let committed = consumer.close();
+    printed.and_then(|()| committed.map_err(|error| Failure::Failed(format!("not committed, the last messages will come again: {error}"))))
 }
 
 /// Waits for the topic, at most as long as for messages. Whether it is there; if not, a signal came.
@@ -161,9 +165,7 @@ fn print_all(args: &Args, consumer: &PolledConsumer, stop: &AtomicBool) -> Resul
         let Some(delivery) = consumer.poll(if printed == 0 || out.buffer().is_empty() { LOOK } else { Duration::ZERO }) else {
             out.flush()?;
             if args.wait.is_some_and(|wait| last.elapsed() >= wait) {
-                return args
-                    .count
-                    .map_or(Ok(()), |count| Err(Failure::Failed(format!("{printed} of {count} messages came before the wait was over"))));
+                return wait_is_over(args, consumer, printed);
             }
             continue;
         };
@@ -178,6 +180,19 @@ fn print_all(args: &Args, consumer: &PolledConsumer, stop: &AtomicBool) -> Resul
         }
     }
     Ok(out.flush()?)
+}
+
+/// Nothing came for so long: because nothing is there, or because a server is not.
+fn wait_is_over(args: &Args, consumer: &PolledConsumer, printed: u64) -> Result<(), Failure> {
+    let came = match args.count {
+        Some(count) => format!("{printed} of {count} messages came before the wait was over"),
+        None => format!("{printed} messages came before the wait was over"),
+    };
+    match consumer.check() {
+        Err(error) => Err(Failure::Failed(format!("{came}, and there may be more: {error}"))),
+        Ok(()) if args.count.is_some() => Err(Failure::Failed(came)),
+        Ok(()) => Ok(()),
+    }
 }
 
 fn print(args: &Args, out: &mut impl io::Write, message: &MessageExt) -> io::Result<()> {
@@ -210,11 +225,11 @@ mod tests {
         let args =
             parse(&["T", "--group", "g", "--from", "last", "--filter", "a || b", "--count", "5", "--wait", "5s", "--orderly", "--json"])
                 .unwrap();
-        assert_eq!((args.from, args.count, args.wait), (ConsumeFrom::Last, Some(5), Some(Duration::from_secs(5))));
-        assert_eq!(parse(&["T"]).unwrap().from, ConsumeFrom::First);
-        assert_eq!(parse(&["T", "--from", "17"]).unwrap().from, ConsumeFrom::Offset(17));
+        assert_eq!((args.from, args.count, args.wait), (Some(ConsumeFrom::Last), Some(5), Some(Duration::from_secs(5))));
+        assert_eq!(parse(&["T"]).unwrap().from, None);
+        assert_eq!(parse(&["T", "--from", "17"]).unwrap().from, Some(ConsumeFrom::Offset(17)));
         let from = parse(&["T", "--from", "2023-11-14T22:13:20Z"]).unwrap().from;
-        assert_eq!(from, ConsumeFrom::Timestamp(1_700_000_000_000));
+        assert_eq!(from, Some(ConsumeFrom::Timestamp(1_700_000_000_000)));
         assert!(parse(&["T", "--group", "g", "--broadcast"]).is_ok() && parse(&["T", "--queue", "a:0"]).is_ok());
         for bad in [&["T", "--broadcast"][..], &["T", "--from", "yesterday"], &["T", "--from", "-3"], &["T", "--wait", "x"], &[]] {
             assert_eq!(parse(bad).unwrap_err().exit_code(), 2, "{bad:?}");

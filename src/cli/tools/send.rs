@@ -16,7 +16,7 @@ const DEFAULT_SIZE: usize = 128;
 pub struct Args {
     /// Topic; made by the first message where brokers allow it
     topic: String,
-    /// Body; without it each line of standard input is a message
+    /// Body; without it each line of standard input is a message, but for empty ones
     body: Option<String>,
     /// Tag
     #[arg(long, value_name = "T")]
@@ -82,7 +82,13 @@ fn send(args: &Args) -> Result<(), Failure> {
     let mut sender = Sender::new(args, &producer);
     let sent = sender.send_all(bodies(args)?);
     sender.out.flush()?;
-    sent.and_then(|()| sender.verdict())
+    sent.and_then(|()| sender.verdict())?;
+    match sender.empty {
+        0 => {}
+        1 => eprintln!("petrel send: 1 empty line skipped"),
+        lines => eprintln!("petrel send: {lines} empty lines skipped"),
+    }
+    Ok(())
 }
 
 /// The bodies to send, one after the other.
@@ -125,24 +131,35 @@ struct Sender<'a> {
     started: Instant,
     sent: u64,
     late: Option<SendStatus>,
+    /// Lines of standard input without a character: brokers take no empty body.
+    empty: u64,
 }
 
 impl<'a> Sender<'a> {
     fn new(args: &'a Args, producer: &'a Producer) -> Self {
         let queue = args.queue.as_ref().map(|queue| queue_of(&args.topic, queue));
-        Self { args, producer, queue, out: io::BufWriter::new(io::stdout()), started: Instant::now(), sent: 0, late: None }
+        Self { args, producer, queue, out: io::BufWriter::new(io::stdout()), started: Instant::now(), sent: 0, late: None, empty: 0 }
     }
 
     fn send_all(&mut self, bodies: Bodies) -> Result<(), Failure> {
         let mut waiting: Vec<Message> = Vec::new();
         for body in bodies {
             let body = body.map_err(|error| Failure::Failed(format!("reading standard input: {error}")))?;
+            if body.is_empty() && self.reads_lines() {
+                self.empty += 1;
+                continue;
+            }
             waiting.push(self.message(body));
             if waiting.len() >= self.args.batch as usize {
                 self.send(&mut waiting)?;
             }
         }
         if waiting.is_empty() { Ok(()) } else { self.send(&mut waiting) }
+    }
+
+    /// Whether the bodies are lines of standard input.
+    fn reads_lines(&self) -> bool {
+        self.args.body.is_none() && self.args.count.is_none() && self.args.size.is_none()
     }
 
     fn message(&self, body: Vec<u8>) -> Message {
@@ -213,7 +230,7 @@ impl<'a> Sender<'a> {
             let (status, id) = (receipt.status.name(), &receipt.message_id);
             writeln!(self.out, "{status} {id} {}:{} {}", queue.broker_name, queue.queue_id, receipt.queue_offset)?;
         }
-        if self.args.body.is_none() && self.args.count.is_none() {
+        if self.reads_lines() {
             self.out.flush()?; // somebody types, or a pipe that pauses
         }
         Ok(())
