@@ -18,7 +18,7 @@ use crate::remoting::ext::CustomHeader;
 use super::calls::{self, Call, Calls, MAX_CALLS, Refused};
 use super::mailbox::{Home, Message};
 use super::service::Port;
-use super::write_queue::{Frames, Outbox};
+use super::write_queue::{self, Frames, Outbox};
 
 /// Requests of one connection that may wait for, or run on, work threads before it is not read any more.
 pub(super) const MAX_POOLED: usize = 64;
@@ -568,8 +568,7 @@ impl std::fmt::Debug for Connection {
 /// A whole frame in one buffer.
 pub(super) fn encode(head: &Head<'_>, header: &(impl CustomHeader + ?Sized), body: Body) -> Vec<u8> {
     let mut frame = Vec::with_capacity(256 + body.len());
-    crate::remoting::codec::encode_head(&mut frame, head, header, body.len());
-    match body {
+    match write_queue::encode(&mut frame, head, header, body) {
         Body::Empty => {}
         Body::Owned(bytes) => frame.extend_from_slice(&bytes),
         Body::Shared(slices) => slices.iter().for_each(|slice| frame.extend_from_slice(slice)),

@@ -3,9 +3,12 @@
 use crate::remoting::code::response;
 use crate::remoting::codec::Head;
 use crate::remoting::command::{Body, Command, FLAG_RESPONSE, SerializeType};
-use crate::remoting::ext::CustomHeader;
+use crate::remoting::ext::{CustomHeader, shorten};
 
 use super::connection::{self, Connection};
+
+/// Bytes of a remark; a longer one repeats what its peer sent, most likely.
+const MAX_REMARK_LEN: usize = 4096;
 
 /// Answers one request exactly once, from any thread. Dropping it answers SYSTEM_ERROR (1, `not set any response code`),
 /// unless the request was one-way.
@@ -88,6 +91,8 @@ impl Responder {
             self.sink = Sink::Done;
             return;
         }
+        let remark = remark.map(|text| shorten(text, MAX_REMARK_LEN));
+        let remark = remark.as_deref();
         let head = Head { code, flag: FLAG_RESPONSE, opaque: self.opaque, remark, serialize_type: self.serialize_type };
         if matches!(self.sink, Sink::Connection) {
             self.connection.push(&head, header, body); // when the header panics, the drop still answers
