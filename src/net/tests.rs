@@ -526,6 +526,56 @@ fn large_frames_wait_for_each_other() {
 }
 
 #[test]
+fn healthy_senders_go_on_while_others_trickle_large_frames() {
+    let rig = Rig::start(|config| config.inbound_budget = 2 * MAX_FRAME_LEN);
+    let mut length = request(ECHO, 1, b"");
+    length[..4].copy_from_slice(&(MAX_FRAME_LEN as u32 - 4).to_be_bytes());
+    let mut attackers: Vec<Peer> = (0..40).map(|_| rig.connect()).collect();
+    for attacker in &mut attackers {
+        attacker.send(&length);
+    }
+    let mut healthy = rig.connect();
+    let body = vec![3; 4 << 20];
+    for opaque in 0..10 {
+        attackers.iter_mut().for_each(|attacker| attacker.send(&[0; 100]));
+        assert_eq!(healthy.call(ECHO, opaque, &body).view().body.len(), body.len());
+    }
+    assert_eq!(rig.server.connections(), 41, "nobody had to go");
+}
+
+#[test]
+fn who_holds_memory_and_brings_nothing_goes_when_others_wait() {
+    let rig = Rig::start(|config| config.inbound_budget = MAX_FRAME_LEN);
+    let frame = request(ECHO, 1, &vec![0; 15 << 20]);
+    let mut holder = rig.connect();
+    holder.send(&frame[..4 << 20]);
+    assert_answer(&rig.connect().call(ECHO, 1, b""), 0, None);
+    assert_eq!(rig.server.connections(), 2);
+    let mut healthy = rig.connect();
+    assert_eq!(healthy.call(ECHO, 2, &vec![3; 4 << 20]).view().body.len(), 4 << 20);
+    assert!(holder.read_to_close().is_empty());
+}
+
+#[test]
+fn an_answer_that_no_frame_takes_is_refused() {
+    let rig = Rig::plain();
+    let mut peer = rig.connect();
+    peer.send(&request(PARK, 1, b""));
+    let held = rig.shared.take_parked(1).pop().unwrap();
+    held.reply(0, None, &(), vec![0; MAX_FRAME_LEN].into());
+    let answer = peer.receive();
+    assert_eq!(answer.view().code, 1);
+    assert!(answer.view().remark.unwrap().ends_with(" bytes, a frame takes 16777216"));
+    peer.send(&request(PARK, 2, b""));
+    let held = rig.shared.take_parked(1).pop().unwrap();
+    held.error(17, &"\u{fc}".repeat(3_000_000));
+    let answer = peer.receive();
+    let remark = answer.view().remark.unwrap().into_owned();
+    assert!(remark.len() < 4_200 && remark.ends_with("\u{fc}… (6000000 bytes)"), "{} bytes", remark.len());
+    assert_answer(&peer.call(ECHO, 3, b""), 0, None);
+}
+
+#[test]
 fn connections_are_bounded() {
     let rig = Rig::start(|config| config.max_connections = 3);
     let mut peers: Vec<Peer> = (0..3).map(|_| rig.connect()).collect();
@@ -545,10 +595,15 @@ fn other_protocols_are_refused() {
     http.send(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n");
     let answer = String::from_utf8(http.read_to_close()).unwrap();
     assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("remoting"), "{answer}");
-    for first in [b"\x16\x03\x01\x02\x00".as_slice(), b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+    for (first, alert) in [
+        (b"\x16\x03\x01\x02\x00".as_slice(), b"\x15\x03\x01\x00\x02\x02\x46".as_slice()),
+        (b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n", b""),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x42\x07"),
+    ] {
         let mut peer = rig.connect();
         peer.send(first);
-        assert!(peer.read_to_close().is_empty());
+        let told = peer.read_to_close();
+        assert!(told.starts_with(alert) && told.is_empty() == alert.is_empty(), "{told:?}");
     }
 }
 
@@ -592,6 +647,44 @@ fn a_peer_that_only_ends_its_own_direction_gets_its_answers() {
     peer.0.shutdown(Shutdown::Write).unwrap();
     assert_eq!(peer.receive().view().body.len(), BIG_LEN);
     assert!(peer.read_to_close().is_empty());
+}
+
+#[test]
+fn answers_that_are_due_reach_a_peer_that_has_ended_its_direction() {
+    let rig = Rig::plain();
+    let mut peer = rig.connect();
+    peer.send(&[request(POOL_GATE, 1, b""), request(PARK, 2, b""), request(DROP, 3, b"")].concat());
+    peer.0.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(peer.receive().view().opaque, 3);
+    let parked = rig.shared.take_parked(1);
+    rig.shared.open_gate();
+    assert_eq!(peer.receive().view().opaque, 1);
+    assert!(parked[0].connection().is_open());
+    parked.into_iter().for_each(Responder::ok);
+    assert_eq!(peer.receive().view().opaque, 2);
+    assert!(peer.read_to_close().is_empty());
+    wait_for("the close", || rig.server.connections() == 0);
+}
+
+#[test]
+fn a_peer_that_has_ended_its_direction_is_not_kept_for_what_may_take_long() {
+    let rig = Rig::plain();
+    let mut peer = rig.connect();
+    peer.send(&[request(PARK, 1, b""), request(PARK, 2, b"")].concat());
+    let mut parked = rig.shared.take_parked(2);
+    parked[0].hold();
+    peer.0.shutdown(Shutdown::Write).unwrap();
+    parked.remove(1).ok();
+    assert_eq!(peer.receive().view().opaque, 2);
+    assert!(peer.read_to_close().is_empty());
+    wait_for("the close", || !parked[0].connection().is_open());
+    // One that is due but never comes keeps the connection for a few seconds only.
+    let mut peer = rig.connect();
+    peer.send(&request(PARK, 3, b""));
+    let never = rig.shared.take_parked(1);
+    peer.0.shutdown(Shutdown::Write).unwrap();
+    assert!(peer.read_to_close().is_empty());
+    drop(never);
 }
 
 #[test]

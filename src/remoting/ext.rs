@@ -186,10 +186,7 @@ impl<'a> ExtFields<'a> {
     fn number<T: std::str::FromStr>(&self, name: &'static str, expected: &'static str) -> Result<Option<T>, FieldError> {
         match self.text(name) {
             None => Ok(None),
-            Some(text) => {
-                let malformed = |_| FieldError::Malformed(name, shorten(&text, MAX_ECHO_LEN).into_owned(), expected);
-                text.trim().parse().map(Some).map_err(malformed)
-            }
+            Some(text) => text.trim().parse().map(Some).map_err(|_| FieldError::Malformed(name, text.into_owned(), expected)),
         }
     }
 }

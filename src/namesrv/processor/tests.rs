@@ -157,7 +157,9 @@ fn addresses_that_are_no_host_and_port_are_refused() {
         assert_eq!(ns.register("b", good, &["T", "U"]).code, 0, "{good}");
     }
     let long = format!("{}:1", "h".repeat(254));
-    for bad in ["x", "a,b:1", "a b:1", "a\"b:1", ":1", "a:", "a:0", "a:65536", "a:+1", "a:1:2", "[::1,x]:1", "[::1%a,b]:1", "a:1;b:2", &long] {
+    for bad in
+        ["x", "a,b:1", "a b:1", "a\"b:1", ":1", "a:", "a:0", "a:65536", "a:+1", "a:1:2", "[::1,x]:1", "[::1%a,b]:1", "a:1;b:2", &long]
+    {
         let answer = ns.register("bad", bad, &["T", "U"]);
         let start = format!("register broker failed: brokerAddr is {:?}, expected host:port, ", shorten(bad, 100));
         assert!(answer.code == 1 && remark(&answer).starts_with(&start), "{}", remark(&answer));
