@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex, RwLock};
 
+use crate::common::topic::{TopicConfig, check_topic};
 use crate::config::edit;
 use crate::config::namesrv::NamesrvConfig;
 use crate::config::raw::{RawConfig, Source};
@@ -18,7 +19,7 @@ use crate::remoting::body::route::TopicRouteData;
 use crate::remoting::body::topic::{data_version, topic_list_json, write_data_version};
 use crate::remoting::code::{request, response};
 use crate::remoting::command::{Body, Command};
-use crate::remoting::ext::FieldError;
+use crate::remoting::ext::{FieldError, shorten};
 use crate::remoting::fastjson;
 use crate::remoting::header::namesrv::{BrokerIdentity, RegisterBrokerRequest, ZONE_MODE_FIELD, ZONE_NAME_FIELD, need_name};
 use crate::runtime::clock::Clock;
@@ -317,13 +318,15 @@ impl Processor {
 
     fn register_broker(&self, command: &Command<'_>, origin: Origin) -> Result<Answer, Refusal> {
         let header = RegisterBrokerRequest::decode(&command.ext)?;
+        check_address(&header.broker.broker_addr)?;
         let crc = body_crc32(command.body);
         if header.body_crc32 != 0 && header.body_crc32 != crc {
             let text = format!("crc32 not match: the header says {}, the body has {crc}", header.body_crc32);
             return Err(Refusal::new(response::SYSTEM_ERROR, text));
         }
-        let body = RegisterBrokerBody::decode(command.body)
+        let mut body = RegisterBrokerBody::decode(command.body)
             .map_err(|why| Refusal::new(response::SYSTEM_ERROR, format!("register broker failed: {why}")))?;
+        leave_out_illegal(&mut body.topics, &header.broker.broker_name);
         let config = self.config.load();
         let own = config.answer_local_address && header.own_token.as_deref() == Some(&*self.own_token);
         let registration = Registration {
@@ -403,6 +406,7 @@ impl Processor {
 
     fn register_topic(&self, command: &Command<'_>) -> Result<Answer, Refusal> {
         let topic = need_name(&command.ext, "topic")?;
+        check_topic(&topic).map_err(|why| Refusal::new(response::SYSTEM_ERROR, why))?;
         let text = std::str::from_utf8(command.body).map_err(|error| Refusal::new(response::SYSTEM_ERROR, error.to_string()))?;
         if !text.is_empty() {
             let route = TopicRouteData::from_json(text).map_err(|why| Refusal::new(response::SYSTEM_ERROR, why))?;
@@ -520,12 +524,48 @@ fn resolve_update(config: &NamesrvConfig, changes: &[(String, String)]) -> Resul
     })
 }
 
+/// Refuses an address that clients could not connect to, or that would break the route readers that cut JSON at commas.
+fn check_address(address: &str) -> Result<(), Refusal> {
+    let refuse = |rule: &str| {
+        let address = shorten(address, 100);
+        Refusal::new(response::SYSTEM_ERROR, format!("register broker failed: brokerAddr is {address:?}, expected host:port, {rule}"))
+    };
+    let (host, port) = address.rsplit_once(':').ok_or_else(|| refuse("there is no colon"))?;
+    if !port.bytes().all(|byte| byte.is_ascii_digit()) || !port.parse::<u16>().is_ok_and(|port| port > 0) {
+        return Err(refuse("the port a number from 1 to 65535"));
+    }
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let bare_ip = bare.split_once('%').map_or(bare, |(ip, _zone)| ip);
+    let is_name_char = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let is_ipv6 = bare_ip.parse::<std::net::Ipv6Addr>().is_ok() && bare.chars().all(|c| is_name_char(c) || matches!(c, ':' | '%'));
+    let is_name = (1..=253).contains(&host.len()) && host.chars().all(is_name_char);
+    if is_ipv6 || is_name { Ok(()) } else { Err(refuse("the host a name of letters, digits, '.', '-' and '_' or an IP address")) }
+}
+
+/// Leaves out topics whose names no client may use: one such topic must not take its broker's others away.
+fn leave_out_illegal(topics: &mut Vec<TopicConfig>, broker_name: &str) {
+    let count = topics.len();
+    let mut first = None;
+    topics.retain(|topic| match check_topic(&topic.topic_name) {
+        Ok(()) => true,
+        Err(why) => {
+            first.get_or_insert(why);
+            false
+        }
+    });
+    if let Some(why) = first {
+        let (count, why) = (count - topics.len(), shorten(&why, 300));
+        log::warn!("topics of a registration left out, their names are illegal: broker={broker_name} topics={count} first={why:?}");
+    }
+}
+
 fn parse_body(body: &[u8]) -> Result<fastjson::Value, Refusal> {
     fastjson::parse(body).map_err(|why| Refusal::new(response::SYSTEM_ERROR, why))
 }
 
 fn kv_failure(error: &std::io::Error) -> Refusal {
-    Refusal::new(response::SYSTEM_ERROR, format!("the KV configuration was not written: {error}"))
+    let what = if error.kind() == std::io::ErrorKind::InvalidInput { "refused" } else { "not written" };
+    Refusal::new(response::SYSTEM_ERROR, format!("the KV configuration was {what}: {error}"))
 }
 
 /// Whether clients can read an order configuration: `broker:count` once or more. Anything else makes them throw.

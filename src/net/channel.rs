@@ -12,7 +12,7 @@ use mio::net::TcpStream;
 use crate::remoting::codec::DecodeError;
 use crate::remoting::command::Command;
 
-use super::budget::{InboundBudget, Permit};
+use super::budget::{InboundBudget, MIN_RATE};
 use super::connection::Connection;
 use super::detect::Protocol;
 use super::dispatch::Dispatch;
@@ -24,10 +24,12 @@ use super::write_queue::WriteQueue;
 const READ_TURN_LEN: usize = 256 << 10;
 /// Bytes that one connection may take in one turn.
 const WRITE_TURN_LEN: usize = 1 << 20;
-/// Progress of a large frame within [`LARGE_STALL_MS`] that keeps its connection.
-const LARGE_PROGRESS: usize = 64 << 10;
-/// Time without progress of a large frame after which its connection is closed.
-const LARGE_STALL_MS: u64 = 30_000;
+/// Time for a frame, besides that for its length at [`MIN_RATE`]; and for the memory that it needs.
+const FRAME_MS: u64 = 30_000;
+/// Time for a frame's length word, without which nothing is known of a peer.
+const FIRST_WORD_MS: u64 = 10_000;
+/// Time for what is due to a peer that has sent its last byte.
+const HALF_CLOSED_MS: u64 = 5_000;
 /// Time for a peer to take the last answer of a connection that we close.
 const LINGER_MS: u64 = 1_000;
 
@@ -64,8 +66,12 @@ pub(super) enum Reason {
     Idle(u64),
     /// The peer took none of so many unsent bytes.
     NotReading(usize),
-    /// A large frame did not get on.
-    Stalled,
+    /// A frame did not get on: its bytes so far, its length (0: unknown) and the milliseconds since its first.
+    Stalled(usize, usize, u64),
+    /// A large frame waited in vain for memory: its length and the milliseconds.
+    NoMemory(usize, u64),
+    /// Others needed the memory of its large frame, which hardly got on: its bytes so far and its length.
+    Evicted(usize, usize),
     /// We wanted it.
     Asked,
     /// The loop ends.
@@ -81,7 +87,10 @@ impl std::fmt::Display for Reason {
             Self::Foreign(protocol) => write!(f, "{} is not served yet on this port", protocol.name()),
             Self::Idle(ms) => write!(f, "silent for {ms} ms"),
             Self::NotReading(bytes) => write!(f, "the peer does not read: {bytes} bytes wait to be sent"),
-            Self::Stalled => write!(f, "a large frame did not get on for {LARGE_STALL_MS} ms"),
+            Self::Stalled(bytes, 0, ms) => write!(f, "the length of a frame is not there, only {bytes} bytes in {ms} ms"),
+            Self::Stalled(bytes, len, ms) => write!(f, "a frame of {len} bytes is too slow: {bytes} bytes in {ms} ms"),
+            Self::NoMemory(len, ms) => write!(f, "no memory for a frame of {len} bytes for {ms} ms"),
+            Self::Evicted(bytes, len) => write!(f, "a frame of {len} bytes is slow, at {bytes}, and others need its memory"),
             Self::Asked => f.write_str("closed by us"),
             Self::Shutdown => f.write_str("shutdown"),
         }
@@ -112,16 +121,18 @@ pub(super) struct Channel {
     read_closed: bool,
     /// Requests wait until the peer has taken its answers.
     paused: bool,
-    /// Waits for the budget, with a frame of this length.
-    wants: Option<usize>,
+    /// Waits for memory since then.
+    waits_since_ms: Option<u64>,
     /// In the loop's list of those that go on in the next turn.
     pub(super) listed: bool,
     /// Nothing is read any more; closed when all is written.
     pub(super) finishing: Option<Reason>,
     last_io_ms: u64,
     last_write_ms: u64,
-    large_since_ms: u64,
-    large_progress: usize,
+    /// When the frame that is being read began; the time it waited for memory is taken out.
+    begun_ms: u64,
+    /// Until when a peer that has sent its last byte gets what is due to it.
+    half_closed_until_ms: Option<u64>,
     /// Holds buffers that a sweep may let go.
     warm: bool,
 }
@@ -138,13 +149,13 @@ impl Channel {
             writable: false,
             read_closed: false,
             paused: false,
-            wants: None,
+            waits_since_ms: None,
             listed: false,
             finishing: None,
             last_io_ms: now_ms,
             last_write_ms: now_ms,
-            large_since_ms: now_ms,
-            large_progress: 0,
+            begun_ms: now_ms,
+            half_closed_until_ms: None,
             warm: false,
         }
     }
@@ -160,11 +171,6 @@ impl Channel {
         matches!(self.stage, Stage::Open)
     }
 
-    /// Waits for memory for a large frame.
-    pub(super) fn is_waiting(&self) -> bool {
-        self.wants.is_some()
-    }
-
     /// Reads and handles requests until nothing is left, the turn's budget is used up or something has to be waited for.
     pub(super) fn read(
         &mut self, slot: usize, shared: &Shared, scratch: &mut Scratch, dispatch: &mut impl Dispatch, now_ms: u64,
@@ -176,7 +182,7 @@ impl Channel {
             return Verdict::Wait; // `relieve` puts it back to work
         }
         let mut brought = 0;
-        while self.readable && self.wants.is_none() {
+        while self.readable && self.waits_since_ms.is_none() {
             if brought >= READ_TURN_LEN {
                 return Verdict::Again;
             }
@@ -184,8 +190,7 @@ impl Channel {
             let room = target.len();
             let len = match self.stream.read(target) {
                 Ok(0) => {
-                    self.read_closed = true;
-                    return Verdict::Finish(Reason::Peer);
+                    return self.read_ended(now_ms);
                 }
                 Ok(len) => len,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -198,13 +203,19 @@ impl Channel {
             brought += len;
             self.last_io_ms = now_ms;
             self.warm = true;
-            self.note_progress(len, now_ms);
             // A short read has emptied the socket, and what comes later is a new event. Only the end of the stream may have
             // been announced already.
             self.readable = len == room || self.read_closed;
             let Self { inbound, connection, .. } = self;
-            let outcome = inbound.read(scratch, len, &mut |frame| handle(frame, connection, shared, dispatch));
+            let mut begins = inbound.begun().is_none();
+            let outcome = inbound.read(scratch, len, &mut |frame| {
+                begins = true;
+                handle(frame, connection, shared, dispatch)
+            });
             dispatch.read_done();
+            if begins {
+                self.begun_ms = now_ms;
+            }
             if let Some(verdict) = self.after(outcome, slot, shared, now_ms) {
                 return verdict;
             }
@@ -218,6 +229,7 @@ impl Channel {
             return Verdict::Wait;
         }
         self.paused = false;
+        self.begun_ms = now_ms;
         let Self { inbound, connection, .. } = self;
         let outcome = inbound.resume(&mut |frame| handle(frame, connection, shared, dispatch));
         dispatch.read_done();
@@ -228,12 +240,20 @@ impl Channel {
         }
     }
 
-    /// Has the memory for its large frame.
-    pub(super) fn grant(&mut self, permit: Permit, now_ms: u64) -> Verdict {
-        let Some(len) = self.wants.take() else { return Verdict::Wait };
-        self.inbound.grant(len, permit);
-        self.start_large(now_ms);
+    /// Has the memory for the next part of its large frame.
+    pub(super) fn granted(&mut self, now_ms: u64) -> Verdict {
+        let Some(since_ms) = self.waits_since_ms.take() else { return Verdict::Wait };
+        self.inbound.enlarged();
+        self.begun_ms += now_ms.saturating_sub(since_ms);
         Verdict::Again
+    }
+
+    /// Has to give its memory to others.
+    pub(super) fn evict(&self) -> Verdict {
+        match self.inbound.begun() {
+            Some(len) if self.finishing.is_none() => Verdict::Close(Reason::Evicted(self.inbound.begun_len(), len)),
+            _ => Verdict::Wait,
+        }
     }
 
     /// Writes until nothing is left, the socket takes no more or the turn's budget is used up.
@@ -284,7 +304,18 @@ impl Channel {
     }
 
     /// Looks whether its time is over, and lets go of buffers that were not used since the last look.
-    pub(super) fn sweep(&mut self, shared: &Shared, now_ms: u64) -> Option<Reason> {
+    pub(super) fn sweep(&mut self, shared: &Shared, now_ms: u64) -> Option<Verdict> {
+        if let Some(until_ms) = self.half_closed_until_ms
+            && self.is_open()
+            && self.finishing.is_none()
+            && now_ms >= until_ms
+        {
+            return Some(Verdict::Finish(Reason::Peer));
+        }
+        self.overdue(shared, now_ms).map(Verdict::Close)
+    }
+
+    fn overdue(&mut self, shared: &Shared, now_ms: u64) -> Option<Reason> {
         let since = |then: u64| now_ms.saturating_sub(then);
         if let Stage::Lingering { until_ms } = self.stage {
             return (now_ms >= until_ms).then_some(Reason::Asked);
@@ -298,8 +329,17 @@ impl Channel {
         if since(self.last_write_ms) >= shared.idle_ms && self.connection.unsent() > 0 {
             return Some(Reason::NotReading(self.connection.unsent()));
         }
-        if (self.inbound.is_large() || self.wants.is_some()) && since(self.large_since_ms) >= LARGE_STALL_MS {
-            return Some(Reason::Stalled);
+        if let Some(len) = self.inbound.begun()
+            && !self.paused
+            && self.finishing.is_none()
+        {
+            let ms = since(self.waits_since_ms.unwrap_or(self.begun_ms));
+            if self.waits_since_ms.is_some() {
+                return (ms >= FRAME_MS).then_some(Reason::NoMemory(len, ms));
+            }
+            if ms >= time_for(len) {
+                return Some(Reason::Stalled(self.inbound.begun_len(), len, ms));
+            }
         }
         if self.warm && since(self.last_io_ms) > 0 {
             self.warm = false;
@@ -317,39 +357,40 @@ impl Channel {
                 self.paused = true;
                 Some(Verdict::Wait)
             }
-            Ok(Need::Permit(len)) => {
-                self.start_large(now_ms);
-                match shared.budget.acquire(len, &shared.home, slot, self.connection.id()) {
-                    Some(permit) => self.inbound.grant(len, permit),
-                    None => self.wants = Some(len),
+            Ok(Need::Memory) => {
+                let id = self.connection.id();
+                if !self.inbound.enlarge(|| shared.budget.enter(&shared.home, slot, id)) {
+                    self.waits_since_ms = Some(now_ms);
                 }
                 None
             }
             Err(Trouble::Malformed(error)) => Some(Verdict::Finish(Reason::Malformed(error))),
             Err(Trouble::Foreign(protocol)) => {
-                if let Some(text) = protocol.refusal() {
-                    self.connection.push_raw(text.as_bytes());
+                if let Some(bytes) = protocol.refusal() {
+                    self.connection.push_raw(&bytes);
                 }
                 Some(Verdict::Finish(Reason::Foreign(protocol)))
             }
         }
     }
 
-    fn start_large(&mut self, now_ms: u64) {
-        (self.large_since_ms, self.large_progress) = (now_ms, 0);
-    }
-
-    fn note_progress(&mut self, len: usize, now_ms: u64) {
-        self.large_progress += len;
-        if self.large_progress >= LARGE_PROGRESS {
-            self.start_large(now_ms);
+    /// The peer has sent its last byte. What is due to it soon still leaves.
+    fn read_ended(&mut self, now_ms: u64) -> Verdict {
+        (self.read_closed, self.readable) = (true, false);
+        if !self.connection.half_close() {
+            return Verdict::Finish(Reason::Peer);
         }
+        self.half_closed_until_ms.get_or_insert(now_ms + HALF_CLOSED_MS);
+        Verdict::Wait
     }
 
     /// All is written: a connection that finishes says so to its peer and gives it a moment to read, for closing a socket with
     /// unread bytes in it would take the last answer away.
     fn written(&mut self, now_ms: u64) -> Verdict {
-        let Some(reason) = &self.finishing else { return Verdict::Wait };
+        let Some(reason) = &self.finishing else {
+            let is_over = self.half_closed_until_ms.is_some() && !self.connection.half_close() && self.is_flushed();
+            return if is_over { Verdict::Finish(Reason::Peer) } else { Verdict::Wait };
+        };
         if matches!(self.stage, Stage::Lingering { .. }) {
             return Verdict::Wait; // `discard` or the sweep ends it
         }
@@ -386,6 +427,11 @@ impl Channel {
     }
 }
 
+/// Milliseconds that a frame of `len` bytes may take (0: the length is not known yet).
+fn time_for(len: usize) -> u64 {
+    if len == 0 { FIRST_WORD_MS } else { FRAME_MS + len as u64 * 1_000 / MIN_RATE }
+}
+
 fn handle(frame: &[u8], connection: &Connection, shared: &Shared, dispatch: &mut impl Dispatch) -> Result<Flow, DecodeError> {
     let command = Command::parse(frame)?;
     if command.is_response() {
@@ -398,8 +444,69 @@ fn handle(frame: &[u8], connection: &Connection, shared: &Shared, dispatch: &mut
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicI32;
+
     use super::super::connection::INNER_LEN;
+    use super::super::service::Port;
     use super::*;
+    use crate::remoting::codec::MAX_FRAME_LEN;
+
+    /// A channel that has just got `bytes`, at millisecond 1,000.
+    fn channel(shared: &Shared, bytes: &[u8]) -> Channel {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let stream = TcpStream::connect(address).unwrap();
+        let connection = Connection::incoming(shared.home.clone(), 0, Port::Main, address, address);
+        let mut channel = Channel::new(connection, stream, Stage::Open, Inbound::new(), 1_000);
+        let mut scratch = Scratch::new();
+        channel.inbound.target(&mut scratch)[..bytes.len()].copy_from_slice(bytes);
+        let outcome = channel.inbound.read(&mut scratch, bytes.len(), &mut |_| Ok(Flow::Go));
+        assert!(channel.after(outcome, 0, shared, 1_000).is_none());
+        channel
+    }
+
+    fn shared(waker: &mio::Poll, budget: &Arc<InboundBudget>) -> Shared {
+        let waker = mio::Waker::new(waker.registry(), mio::Token(0)).unwrap();
+        let home = Arc::new(Home::new(waker, Arc::new(AtomicI32::new(0)), 1, None));
+        Shared { home, budget: budget.clone(), write_high_water: 1, idle_ms: 600_000 }
+    }
+
+    #[test]
+    fn a_frame_has_its_time() {
+        let poll = mio::Poll::new().unwrap();
+        let shared = shared(&poll, &InboundBudget::new(0));
+        let begin = |len: usize| (len as u32 - 4).to_be_bytes();
+        for (bytes, over_ms, text) in [
+            (&[0][..], 10_000, "the length of a frame is not there, only 1 bytes in 10000 ms"),
+            (b"PRI", 10_000, "the length of a frame is not there, only 3 bytes in 10000 ms"),
+            (&begin(1_000)[..], 30_000, "a frame of 1000 bytes is too slow: 4 bytes in 30000 ms"),
+            (&begin(MAX_FRAME_LEN)[..], 46_000, "a frame of 16777216 bytes is too slow: 4 bytes in 46000 ms"),
+        ] {
+            let mut channel = channel(&shared, bytes);
+            channel.last_io_ms = 1_000 + over_ms - 1; // its last byte has just come
+            assert!(channel.sweep(&shared, 1_000 + over_ms - 1).is_none());
+            let Some(Verdict::Close(reason)) = channel.sweep(&shared, 1_000 + over_ms) else { panic!("{bytes:?} is not over") };
+            assert_eq!(reason.to_string(), text);
+        }
+        assert!(channel(&shared, &[]).sweep(&shared, 300_000).is_none(), "between frames there is time");
+    }
+
+    #[test]
+    fn waiting_for_memory_is_not_the_peers_time() {
+        let poll = mio::Poll::new().unwrap();
+        let shared = shared(&poll, &InboundBudget::new(0));
+        let begin = ((MAX_FRAME_LEN - 4) as u32).to_be_bytes();
+        let holds = channel(&shared, &begin);
+        assert!(holds.waits_since_ms.is_none());
+        let mut waits = channel(&shared, &begin);
+        assert_eq!(waits.waits_since_ms, Some(1_000));
+        assert!(waits.sweep(&shared, 30_999).is_none());
+        assert!(matches!(waits.overdue(&shared, 31_000), Some(Reason::NoMemory(MAX_FRAME_LEN, 30_000))));
+        drop(holds);
+        assert!(matches!(waits.granted(21_000), Verdict::Again));
+        assert!(waits.sweep(&shared, 21_000 + 45_999).is_none());
+        assert!(matches!(waits.overdue(&shared, 21_000 + 46_000), Some(Reason::Stalled(..))));
+    }
 
     #[test]
     fn an_idle_connection_is_small() {

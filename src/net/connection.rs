@@ -18,7 +18,7 @@ use crate::remoting::ext::CustomHeader;
 use super::calls::{self, Call, Calls, MAX_CALLS, Refused};
 use super::mailbox::{Home, Message};
 use super::service::Port;
-use super::write_queue::{Frames, Outbox};
+use super::write_queue::{self, Frames, Outbox};
 
 /// Requests of one connection that may wait for, or run on, work threads before it is not read any more.
 pub(super) const MAX_POOLED: usize = 64;
@@ -90,6 +90,10 @@ struct Inner {
     /// Bytes in the outbox and in the loop's write queue.
     unsent: AtomicUsize,
     pooled: AtomicUsize,
+    /// Requests whose answers are due soon.
+    due: AtomicUsize,
+    /// The peer has sent its last byte, and the loop waits for what is due.
+    half_closed: AtomicBool,
     wire: Wire,
 }
 
@@ -160,6 +164,8 @@ impl Connection {
                 outbox: Mutex::default(),
                 unsent: AtomicUsize::new(0),
                 pooled: AtomicUsize::new(0),
+                due: AtomicUsize::new(0),
+                half_closed: AtomicBool::new(false),
                 wire,
             }),
         }
@@ -425,6 +431,31 @@ impl Connection {
         self.unsent() <= write_high_water / 2 && self.inner.pooled.load(Ordering::Acquire) < MAX_POOLED / 2
     }
 
+    // ---- for responders ----
+
+    /// One answer more is due soon.
+    pub(super) fn enter_due(&self) {
+        self.inner.due.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One less: it was left for the peer, or is given up; the loop is told when it waits for the last one.
+    pub(super) fn leave_due(&self) {
+        let before = self.inner.due.fetch_sub(1, Ordering::SeqCst);
+        if before == 1 && self.inner.half_closed.load(Ordering::SeqCst) {
+            self.nudge();
+        }
+    }
+
+    /// The peer has sent its last byte. Whether answers are due to it; then the loop is told of the last one. A server that we
+    /// connected to has gone then: our requests to it must not wait.
+    pub(super) fn half_close(&self) -> bool {
+        if self.outgoing_part().is_some() {
+            return false;
+        }
+        self.inner.half_closed.store(true, Ordering::SeqCst);
+        self.inner.due.load(Ordering::SeqCst) > 0
+    }
+
     // ---- for the client ----
 
     /// Waits until the connection is made.
@@ -568,8 +599,7 @@ impl std::fmt::Debug for Connection {
 /// A whole frame in one buffer.
 pub(super) fn encode(head: &Head<'_>, header: &(impl CustomHeader + ?Sized), body: Body) -> Vec<u8> {
     let mut frame = Vec::with_capacity(256 + body.len());
-    crate::remoting::codec::encode_head(&mut frame, head, header, body.len());
-    match body {
+    match write_queue::encode(&mut frame, head, header, body) {
         Body::Empty => {}
         Body::Owned(bytes) => frame.extend_from_slice(&bytes),
         Body::Shared(slices) => slices.iter().for_each(|slice| frame.extend_from_slice(slice)),

@@ -61,16 +61,37 @@ impl Protocol {
         }
     }
 
-    /// What the peer is told in its own language before it is closed.
-    pub(super) fn refusal(self) -> Option<String> {
-        let text = "This port speaks the RocketMQ remoting protocol, not HTTP.\n";
-        (self == Self::Http1).then(|| {
-            let len = text.len();
-            format!(
-                "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n{text}"
-            )
-        })
+    /// What the peer is told in its own language before it is closed. PROXY has none: what follows its preamble could be anything.
+    pub(super) fn refusal(self) -> Option<Vec<u8>> {
+        match self {
+            Self::Tls => Some(TLS_ALERT.to_vec()),
+            Self::Http2 => Some(goaway()),
+            Self::Http1 => Some(bad_request().into_bytes()),
+            Self::Proxy | Self::Remoting => None,
+        }
     }
+}
+
+/// A record of type alert: fatal, protocol_version.
+const TLS_ALERT: [u8; 7] = [0x15, 3, 1, 0, 2, 2, 70];
+/// What HTTP peers are told.
+const NOT_HTTP: &str = "This port speaks the RocketMQ remoting protocol, not HTTP.";
+
+fn bad_request() -> String {
+    let len = NOT_HTTP.len() + 1;
+    format!(
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n{NOT_HTTP}\n"
+    )
+}
+
+/// The settings that a server must begin with, and the end of the connection with a text that clients show.
+fn goaway() -> Vec<u8> {
+    const SETTINGS: u8 = 4;
+    const GOAWAY: u8 = 7;
+    const PROTOCOL_ERROR: u32 = 1;
+    let frame_head = |len: usize, kind: u8| [&(len as u32).to_be_bytes()[1..], &[kind, 0, 0, 0, 0, 0]].concat();
+    let (no_stream, error) = (0_u32.to_be_bytes(), PROTOCOL_ERROR.to_be_bytes());
+    [&frame_head(0, SETTINGS), &frame_head(8 + NOT_HTTP.len(), GOAWAY), &no_stream[..], &error, NOT_HTTP.as_bytes()].concat()
 }
 
 #[cfg(test)]
@@ -101,9 +122,20 @@ mod tests {
 
     #[test]
     fn http_is_told_so_in_http() {
-        let text = Protocol::Http1.refusal().unwrap();
+        let text = String::from_utf8(Protocol::Http1.refusal().unwrap()).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("Content-Length: {}", body.len())));
-        assert_eq!(Protocol::Tls.refusal(), None);
+        assert_eq!(Protocol::Proxy.refusal(), None);
+        assert_eq!(Protocol::Tls.refusal().unwrap(), [0x15, 3, 1, 0, 2, 2, 70]);
+    }
+
+    #[test]
+    fn http2_is_told_so_in_two_frames() {
+        let bytes = Protocol::Http2.refusal().unwrap();
+        assert_eq!(bytes[..9], [0, 0, 0, 4, 0, 0, 0, 0, 0], "empty settings");
+        let (head, payload) = bytes[9..].split_at(9);
+        assert_eq!(*head, [0, 0, payload.len() as u8, 7, 0, 0, 0, 0, 0]);
+        assert_eq!(payload[..8], [0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(&payload[8..], NOT_HTTP.as_bytes());
     }
 }

@@ -66,6 +66,7 @@ pub(super) struct EventLoop<D> {
     reading: bool,
     finish_by: Option<Instant>,
     complaints: LogGate,
+    foreigners: LogGate,
 }
 
 impl<D: Dispatch> EventLoop<D> {
@@ -90,6 +91,7 @@ impl<D: Dispatch> EventLoop<D> {
             reading: true,
             finish_by: None,
             complaints: LogGate::new(),
+            foreigners: LogGate::rare(),
         }
     }
 
@@ -195,13 +197,14 @@ impl<D: Dispatch> EventLoop<D> {
         let mut over = Vec::new();
         for (slot, channel) in &mut self.channels {
             self.next_due_ms = self.next_due_ms.min(channel.connection.calls_due_ms());
-            if let Some(reason) = channel.sweep(&self.shared, self.now_ms) {
-                over.push((slot, reason));
+            if let Some(verdict) = channel.sweep(&self.shared, self.now_ms) {
+                over.push((slot, verdict));
             }
         }
-        for (slot, reason) in over {
-            self.close(slot, &reason);
+        for (slot, verdict) in over {
+            self.settle(slot, verdict);
         }
+        self.shared.budget.look(Instant::now());
     }
 
     // ---- events ----
@@ -296,10 +299,16 @@ impl<D: Dispatch> EventLoop<D> {
                     self.settle(slot, Verdict::Finish(Reason::Asked));
                 }
             }
-            Message::Granted(slot, id, permit) => {
+            Message::Granted(slot, id) => {
                 let now_ms = self.now_ms;
                 if let Some(channel) = self.channel(slot, id) {
-                    let verdict = channel.grant(permit, now_ms);
+                    let verdict = channel.granted(now_ms);
+                    self.settle(slot, verdict);
+                }
+            }
+            Message::Evict(slot, id) => {
+                if let Some(channel) = self.channel(slot, id) {
+                    let verdict = channel.evict();
                     self.settle(slot, verdict);
                 }
             }
@@ -409,9 +418,6 @@ impl<D: Dispatch> EventLoop<D> {
         let Some(mut channel) = self.channels.try_remove(slot) else { return };
         let connection = channel.connection.clone();
         let _ = self.poll.registry().deregister(&mut channel.stream); // dropping the socket does it, too
-        if channel.is_waiting() {
-            self.shared.budget.cancel(connection.id());
-        }
         let was_made = !matches!(channel.stage, Stage::Connecting { .. });
         drop(channel);
         self.limits.connections.fetch_sub(1, Ordering::Relaxed);
@@ -426,8 +432,24 @@ impl<D: Dispatch> EventLoop<D> {
 
     fn report(&mut self, connection: &Connection, reason: &Reason) {
         let peer = connection.peer();
-        if !matches!(reason, Reason::Malformed(_) | Reason::Foreign(_) | Reason::Stalled | Reason::NotReading(_)) {
+        let is_trouble = matches!(
+            reason,
+            Reason::Malformed(_)
+                | Reason::Foreign(_)
+                | Reason::Stalled(..)
+                | Reason::NoMemory(..)
+                | Reason::Evicted(..)
+                | Reason::NotReading(_)
+        );
+        if !is_trouble {
             return log::debug!("connection closed: peer={peer} reason={reason}");
+        }
+        // Whoever connects with the wrong protocol looks for the reason here.
+        if let Reason::Foreign(_) = reason
+            && let Some(withheld) = self.foreigners.pass(Instant::now())
+        {
+            let port = connection.local().port();
+            return log::warn!("connection closed: peer={peer} port={port} reason={reason} withheld={withheld}");
         }
         if let Some(withheld) = self.complaints.pass(Instant::now()) {
             let port = connection.local().port();

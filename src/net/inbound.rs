@@ -1,8 +1,8 @@
 //! Bytes that came in, split into frames in place.
 //!
 //! All connections of a thread read into one [`Scratch`] buffer and keep only what is not a whole frame yet; an idle connection
-//! keeps nothing. A frame that is longer than [`LARGE_FRAME`] and did not come at once gets a buffer of its own when the
-//! process can spare the memory.
+//! keeps nothing. A frame that is longer than [`LARGE_FRAME`] and did not come at once gets a buffer of its own, which grows with
+//! what has come when the process can spare the memory.
 //! - Every frame is handled once, whole and in order, wherever the reads were cut.
 //! - Nothing is read while whole frames wait or memory for a large one has not been granted, so a connection keeps at most one
 //!   scratch buffer's content, or one large frame.
@@ -16,6 +16,8 @@ use super::detect::Protocol;
 pub(super) const LARGE_FRAME: usize = 64 << 10;
 /// Bytes that one read brings at most.
 pub(super) const READ_LEN: usize = 256 << 10;
+/// First length of a large frame's buffer; it doubles whenever it is full.
+const FIRST_STEP: usize = 128 << 10;
 
 /// Where a thread's reads land: room for a kept beginning, then for what is read.
 pub(super) struct Scratch(Box<[u8]>);
@@ -47,8 +49,8 @@ pub(super) enum Need {
     Bytes,
     /// [`Inbound::resume`], when its peer has taken its answers.
     Resume,
-    /// [`Inbound::grant`] of so many bytes.
-    Permit(usize),
+    /// [`Inbound::enlarge`].
+    Memory,
 }
 
 /// Why the bytes cannot be served.
@@ -76,9 +78,19 @@ pub(super) struct Inbound {
 }
 
 struct Large {
+    /// What is charged for.
     frame: Vec<u8>,
     filled: usize,
-    _permit: Permit,
+    /// The whole frame's length.
+    len: usize,
+    permit: Permit,
+}
+
+impl Large {
+    /// How long the buffer is to be next.
+    fn next_len(&self) -> usize {
+        (2 * self.filled).max(FIRST_STEP).min(self.len)
+    }
 }
 
 impl Inbound {
@@ -146,19 +158,46 @@ impl Inbound {
         Ok(stop)
     }
 
-    /// The memory for a large frame is there.
-    pub(super) fn grant(&mut self, len: usize, permit: Permit) {
-        let begun = &self.pending[self.handled..];
-        let mut frame = vec![0; len];
-        frame[..begun.len()].copy_from_slice(begun);
-        self.large = Some(Large { frame, filled: begun.len(), _permit: permit });
-        self.handled = 0;
-        self.pending = Vec::new();
+    /// Makes room for what is still to come of a large frame; `enter` is called at its begin. False when the memory has to be
+    /// waited for: then [`Inbound::enlarged`] when it is there.
+    pub(super) fn enlarge(&mut self, enter: impl FnOnce() -> Permit) -> bool {
+        let large = match &mut self.large {
+            Some(large) => large,
+            None => {
+                let begun = self.pending.split_off(self.handled);
+                (self.handled, self.pending) = (0, Vec::new());
+                let len = codec::frame_len(&begun).ok().flatten().unwrap_or(begun.len()); // it was read before
+                self.large.insert(Large { filled: begun.len(), frame: begun, len, permit: enter() })
+            }
+        };
+        let is_granted = large.permit.ask(large.next_len());
+        if is_granted {
+            self.enlarged();
+        }
+        is_granted
     }
 
-    /// Whether a large frame is under way.
-    pub(super) fn is_large(&self) -> bool {
-        self.large.is_some()
+    /// The memory for the next part of a large frame is there.
+    pub(super) fn enlarged(&mut self) {
+        if let Some(large) = &mut self.large {
+            let len = large.next_len();
+            large.frame.reserve_exact(len - large.filled);
+            large.frame.resize(len, 0);
+        }
+    }
+
+    /// Length of the frame that has begun, as far as it is known: 0 before its length word is there. `None` between frames.
+    pub(super) fn begun(&self) -> Option<usize> {
+        match &self.large {
+            Some(large) => Some(large.len),
+            None if self.pending.len() == self.handled => None,
+            None => Some(codec::frame_len(&self.pending[self.handled..]).ok().flatten().unwrap_or(0)),
+        }
+    }
+
+    /// Bytes of it that are there.
+    pub(super) fn begun_len(&self) -> usize {
+        self.large.as_ref().map_or(self.pending.len() - self.handled, |large| large.filled)
     }
 
     /// Lets go of a buffer that is not in use.
@@ -171,8 +210,12 @@ impl Inbound {
     fn read_large(&mut self, len: usize, handle: &mut impl FnMut(&[u8]) -> Result<Flow, DecodeError>) -> Result<Need, DecodeError> {
         let Some(large) = &mut self.large else { return Ok(Need::Bytes) };
         large.filled += len;
+        large.permit.note_received(len);
         if large.filled < large.frame.len() {
             return Ok(Need::Bytes);
+        }
+        if large.filled < large.len {
+            return Ok(Need::Memory);
         }
         let flow = handle(&large.frame);
         self.large = None;
@@ -207,7 +250,7 @@ fn split(bytes: &[u8], handle: &mut impl FnMut(&[u8]) -> Result<Flow, DecodeErro
         let rest = &bytes[at..];
         let Some(len) = codec::frame_len(rest)? else { return Ok((at, Need::Bytes)) };
         let Some(frame) = rest.get(..len) else {
-            return Ok((at, if len > LARGE_FRAME { Need::Permit(len) } else { Need::Bytes }));
+            return Ok((at, if len > LARGE_FRAME { Need::Memory } else { Need::Bytes }));
         };
         at += len;
         if handle(frame)? == Flow::Pause {
@@ -222,6 +265,7 @@ mod tests {
     use super::super::connection::ConnectionId;
     use super::super::mailbox::Home;
     use super::*;
+    use crate::remoting::codec::MAX_FRAME_LEN;
     use std::sync::Arc;
     use std::sync::atomic::AtomicI32;
 
@@ -231,11 +275,11 @@ mod tests {
         frame
     }
 
-    fn permit(len: usize) -> Permit {
+    fn permit() -> Permit {
         let poll = mio::Poll::new().unwrap();
         let waker = mio::Waker::new(poll.registry(), mio::Token(0)).unwrap();
         let home = Arc::new(Home::new(waker, Arc::new(AtomicI32::new(0)), 1, None));
-        InboundBudget::new(0).acquire(len, &home, 0, ConnectionId(1)).unwrap()
+        InboundBudget::new(0).enter(&home, 0, ConnectionId(1))
     }
 
     /// Feeds `pieces` as reads; every `pause`-th frame asks for a pause (0: none does). Gives the frames handled.
@@ -256,8 +300,8 @@ mod tests {
                 let mut need = inbound.read(&mut scratch, len, &mut handle).unwrap();
                 while need != Need::Bytes {
                     match need {
-                        Need::Permit(len) => {
-                            inbound.grant(len, permit(len));
+                        Need::Memory => {
+                            assert!(inbound.enlarge(permit));
                             need = Need::Bytes;
                         }
                         _ => need = inbound.resume(&mut handle).unwrap(),
@@ -294,7 +338,7 @@ mod tests {
                 for pause in [0, 1] {
                     let (handled, inbound) = feed(all.chunks(chunk), pause);
                     assert!(handled == frames, "large {large}, chunk {chunk}, pause {pause}");
-                    assert!(!inbound.is_large() && inbound.pending.is_empty());
+                    assert_eq!(inbound.begun(), None);
                     assert!(inbound.pending.capacity() <= LARGE_FRAME + READ_LEN);
                 }
             }
@@ -310,6 +354,32 @@ mod tests {
         inbound.read(&mut scratch, 20_000, &mut |_| Ok(Flow::Go)).unwrap();
         inbound.trim();
         assert_eq!(inbound.pending.capacity(), 0);
+    }
+
+    #[test]
+    fn a_large_frames_buffer_grows_with_what_has_come() {
+        let frame = frame(MAX_FRAME_LEN, 7);
+        let (_, mut inbound) = feed([&frame[..70_000]], 0);
+        let mut scratch = Scratch::new();
+        let mut come = 70_000;
+        assert_eq!((inbound.begun(), inbound.begun_len()), (Some(MAX_FRAME_LEN), come));
+        let mut handled = Vec::new();
+        while come < MAX_FRAME_LEN {
+            let buffer = inbound.large.as_ref().unwrap().frame.capacity();
+            assert!(buffer <= FIRST_STEP.max(2 * come), "{buffer} bytes for {come}");
+            let target = inbound.target(&mut scratch);
+            let len = target.len().min(50_000);
+            target[..len].copy_from_slice(&frame[come..come + len]);
+            come += len;
+            let mut keep = |frame: &[u8]| {
+                handled = frame.to_vec();
+                Ok(Flow::Go)
+            };
+            if inbound.read(&mut scratch, len, &mut keep).unwrap() == Need::Memory {
+                assert!(inbound.enlarge(permit));
+            }
+        }
+        assert!(handled == frame && inbound.begun().is_none());
     }
 
     #[test]

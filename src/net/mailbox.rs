@@ -14,7 +14,6 @@ use mio::Waker;
 use mio::net::TcpStream;
 use parking_lot::Mutex;
 
-use super::budget::Permit;
 use super::connection::{Connection, ConnectionId};
 use super::service::Port;
 use super::work_pool::WorkPool;
@@ -25,8 +24,10 @@ pub(super) enum Message {
     Flush(usize, ConnectionId),
     /// Close it when what was written has left.
     Close(usize, ConnectionId),
-    /// The large frame that this connection waits with may be read.
-    Granted(usize, ConnectionId, Permit),
+    /// The memory that this connection waits for is its own now.
+    Granted(usize, ConnectionId),
+    /// Others need the memory of this connection, which hardly brings anything.
+    Evict(usize, ConnectionId),
     /// Serve an accepted socket.
     Adopt(TcpStream, SocketAddr, Port),
     /// Connect to the first of these addresses that answers; give up at the time (milliseconds of the loop).

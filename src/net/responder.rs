@@ -3,9 +3,12 @@
 use crate::remoting::code::response;
 use crate::remoting::codec::Head;
 use crate::remoting::command::{Body, Command, FLAG_RESPONSE, SerializeType};
-use crate::remoting::ext::CustomHeader;
+use crate::remoting::ext::{CustomHeader, shorten};
 
 use super::connection::{self, Connection};
+
+/// Bytes of a remark; a longer one repeats what its peer sent, most likely.
+const MAX_REMARK_LEN: usize = 4096;
 
 /// Answers one request exactly once, from any thread. Dropping it answers SYSTEM_ERROR (1, `not set any response code`),
 /// unless the request was one-way.
@@ -15,6 +18,8 @@ pub struct Responder {
     serialize_type: SerializeType,
     oneway: bool,
     sink: Sink,
+    /// Counted among the answers that are due soon.
+    due: bool,
 }
 
 enum Sink {
@@ -30,17 +35,20 @@ impl Responder {
     pub fn detached(request: &Command<'_>, connection: Connection, sink: Box<dyn FnOnce(Vec<u8>) + Send>) -> Self {
         let mut responder = Self::new(request, connection);
         responder.sink = Sink::Detached(sink);
+        responder.not_due();
         responder
     }
 
     /// A responder that answers over the connection the request came by.
     pub(super) fn new(request: &Command<'_>, connection: Connection) -> Self {
+        connection.enter_due();
         Self {
             connection,
             opaque: request.opaque,
             serialize_type: request.serialize_type,
             oneway: request.is_oneway(),
             sink: Sink::Connection,
+            due: true,
         }
     }
 
@@ -78,9 +86,20 @@ impl Responder {
         }
     }
 
+    /// The answer may take long (a pull that waits for messages): a peer that has ended its direction is not kept for it.
+    pub fn hold(&mut self) {
+        self.not_due();
+    }
+
     /// Gives no answer at all, where the protocol says so.
     pub fn silent(mut self) {
         self.sink = Sink::Done;
+    }
+
+    fn not_due(&mut self) {
+        if std::mem::replace(&mut self.due, false) {
+            self.connection.leave_due();
+        }
     }
 
     fn send(&mut self, code: i32, remark: Option<&str>, header: &(impl CustomHeader + ?Sized), body: Body) {
@@ -88,6 +107,8 @@ impl Responder {
             self.sink = Sink::Done;
             return;
         }
+        let remark = remark.map(|text| shorten(text, MAX_REMARK_LEN));
+        let remark = remark.as_deref();
         let head = Head { code, flag: FLAG_RESPONSE, opaque: self.opaque, remark, serialize_type: self.serialize_type };
         if matches!(self.sink, Sink::Connection) {
             self.connection.push(&head, header, body); // when the header panics, the drop still answers
@@ -106,6 +127,7 @@ impl Drop for Responder {
         if !matches!(self.sink, Sink::Done) {
             self.send(response::SYSTEM_ERROR, Some("not set any response code"), &(), Body::Empty);
         }
+        self.not_due(); // after the answer was left
     }
 }
 

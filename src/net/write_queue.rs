@@ -11,8 +11,9 @@ use std::io::{self, IoSlice, Write};
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+use crate::remoting::code::response;
 use crate::remoting::codec::{self, Head};
-use crate::remoting::command::Body;
+use crate::remoting::command::{Body, FLAG_RESPONSE};
 use crate::remoting::ext::CustomHeader;
 
 /// Slices up to this length are copied: cheaper than an entry of their own in a vectored write.
@@ -33,13 +34,12 @@ pub(super) struct Frames {
 impl Frames {
     /// Appends a frame; gives its length. A header that panics while it writes leaves no trace.
     pub(super) fn append(&mut self, head: &Head<'_>, header: &(impl CustomHeader + ?Sized), body: Body) -> usize {
-        let body_len = body.len();
         let start = self.copied.len();
         let mut guard = Unfinished { copied: &mut self.copied, start, finished: false };
-        codec::encode_head(guard.copied, head, header, body_len);
+        let body = encode(guard.copied, head, header, body);
         guard.finished = true;
         drop(guard);
-        let head_len = self.copied.len() - start;
+        let (head_len, body_len) = (self.copied.len() - start, body.len());
         match body {
             Body::Empty => {}
             Body::Owned(bytes) if bytes.len() <= COPY_LEN => self.copied.extend_from_slice(&bytes),
@@ -79,6 +79,21 @@ impl Frames {
             *self = Self::default();
         }
     }
+}
+
+/// Appends the head of a frame and gives the body that is to follow it. An answer that no peer could read, for it is longer than
+/// [`codec::MAX_FRAME_LEN`], becomes one that says so.
+pub(super) fn encode(out: &mut Vec<u8>, head: &Head<'_>, header: &(impl CustomHeader + ?Sized), body: Body) -> Body {
+    let start = out.len();
+    codec::encode_head(out, head, header, body.len());
+    let len = out.len() - start + body.len();
+    if len <= codec::MAX_FRAME_LEN || head.flag & FLAG_RESPONSE == 0 {
+        return body;
+    }
+    out.truncate(start);
+    let remark = format!("the answer has {len} bytes, a frame takes {}", codec::MAX_FRAME_LEN);
+    codec::encode_head(out, &Head { code: response::SYSTEM_ERROR, remark: Some(&remark), ..*head }, &(), 0);
+    Body::Empty
 }
 
 struct Unfinished<'a> {
@@ -204,7 +219,7 @@ impl WriteQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::remoting::command::{Command, FLAG_RESPONSE, SerializeType};
+    use crate::remoting::command::{Command, SerializeType};
     use crate::remoting::ext::HeaderWriter;
 
     /// Takes at most so many bytes a call, then refuses once.
@@ -291,6 +306,28 @@ mod tests {
             }
             assert!(queue.is_empty() && rest.is_empty());
         }
+    }
+
+    #[test]
+    fn an_answer_longer_than_a_frame_is_refused_with_the_numbers() {
+        let mut outbox = Outbox::default();
+        let fits = codec::MAX_FRAME_LEN - outbox.frames.append(&head(1), &(), Body::Empty);
+        for (len, code) in [(fits, 0), (fits + 1, 1)] {
+            let mut outbox = Outbox::default();
+            let slices = [Bytes::from(vec![0; len - 5]), Bytes::from(vec![0; 5])];
+            let appended = outbox.frames.append(&head(1), &(), Body::Shared(slices.into_iter().collect()));
+            let mut queue = WriteQueue::default();
+            queue.fill(&mut outbox);
+            let mut bytes = Vec::new();
+            while !queue.write(&mut bytes).unwrap().1 {}
+            assert_eq!(bytes.len(), appended);
+            let answer = Command::parse(&bytes).unwrap();
+            assert_eq!((answer.code, answer.opaque), (code, 1));
+            let text = "the answer has 16777217 bytes, a frame takes 16777216";
+            assert_eq!(answer.remark.as_deref(), (code == 1).then_some(text));
+        }
+        let request = Head { flag: 0, ..head(1) };
+        assert!(outbox.frames.append(&request, &(), Body::Owned(vec![0; fits + 1])) > codec::MAX_FRAME_LEN, "the peer decides");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use super::code::response::SYSTEM_ERROR;
 use super::command::{Command, FLAG_RESPONSE, Language, SerializeType, VERSION};
 use super::ext::{CustomHeader, ExtFields, ExtText, HeaderWriter};
 use super::fastjson::{self, Value};
@@ -13,6 +14,8 @@ use super::fastjson::{self, Value};
 pub const MAX_FRAME_LEN: usize = 16 * 1024 * 1024;
 /// Bytes in front of the header: the length word and the header word.
 pub const PREFIX_LEN: usize = 8;
+/// Longest header in bytes that the header word can tell.
+pub const MAX_HEADER_LEN: usize = (1 << 24) - 1;
 
 /// Why a frame cannot be read. The connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -454,19 +457,30 @@ impl Head<'_> {
     }
 }
 
-/// Appends length word, header word and header of a frame whose body of `body_len` bytes follows.
+/// Appends length word, header word and header of a frame whose body of `body_len` bytes follows. A header beyond
+/// [`MAX_HEADER_LEN`], which would run into the serialize type, is replaced by one with code 1 and a text that says so.
 pub fn encode_head(out: &mut Vec<u8>, head: &Head<'_>, header: &(impl CustomHeader + ?Sized), body_len: usize) {
     let start = out.len();
+    encode_header(out, head, header);
+    let mut header_len = out.len() - start - PREFIX_LEN;
+    if header_len > MAX_HEADER_LEN {
+        out.truncate(start);
+        let remark = format!("the header has {header_len} bytes, a frame takes {MAX_HEADER_LEN}");
+        encode_header(out, &Head { code: SYSTEM_ERROR, remark: Some(&remark), ..*head }, &());
+        header_len = out.len() - start - PREFIX_LEN;
+    }
+    let total = header_len + 4 + body_len;
+    out[start..start + 4].copy_from_slice(&(total as u32).to_be_bytes());
+    let kind = u32::from(head.serialize_type == SerializeType::Rocketmq) << 24;
+    out[start + 4..start + 8].copy_from_slice(&(kind | header_len as u32).to_be_bytes());
+}
+
+fn encode_header(out: &mut Vec<u8>, head: &Head<'_>, header: &(impl CustomHeader + ?Sized)) {
     out.extend_from_slice(&[0; PREFIX_LEN]);
     match head.serialize_type {
         SerializeType::Json => encode_json(out, head, header),
         SerializeType::Rocketmq => encode_binary(out, head, header),
     }
-    let header_len = out.len() - start - PREFIX_LEN;
-    let total = header_len + 4 + body_len;
-    out[start..start + 4].copy_from_slice(&(total as u32).to_be_bytes());
-    let kind = u32::from(head.serialize_type == SerializeType::Rocketmq) << 24;
-    out[start + 4..start + 8].copy_from_slice(&(kind | header_len as u32).to_be_bytes());
 }
 
 fn encode_json(out: &mut Vec<u8>, head: &Head<'_>, header: &(impl CustomHeader + ?Sized)) {

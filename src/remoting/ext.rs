@@ -82,12 +82,26 @@ impl std::fmt::Display for FieldError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Missing(name) => write!(f, "the custom field <{name}> is null"),
-            Self::Malformed(name, value, expected) => write!(f, "the custom field <{name}> is {value:?}, expected {expected}"),
+            Self::Malformed(name, value, expected) => {
+                write!(f, "the custom field <{name}> is {:?}, expected {expected}", shorten(value, MAX_ECHO_LEN))
+            }
         }
     }
 }
 
 impl std::error::Error for FieldError {}
+
+/// Bytes of a peer's text that an error repeats.
+const MAX_ECHO_LEN: usize = 100;
+
+/// A text as it may be repeated: beyond `max` bytes it is cut (between two characters), and its length is told.
+pub fn shorten(text: &str, max: usize) -> Cow<'_, str> {
+    if text.len() <= max {
+        return Cow::Borrowed(text);
+    }
+    let start = &text[..text.floor_char_boundary(max)];
+    Cow::Owned(format!("{start}… ({} bytes)", text.len()))
+}
 
 impl<'a> ExtFields<'a> {
     /// Adds a field (decoders, tests).
@@ -251,5 +265,24 @@ impl HeaderWriter<'_> {
         if let Some(value) = value {
             self.text(name, value);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_values_are_repeated_cut() {
+        assert_eq!(shorten("short", 5), "short");
+        assert_eq!(shorten("abcdef", 5), "abcde… (6 bytes)");
+        assert_eq!(shorten("grün", 3), "gr… (5 bytes)", "not inside a character");
+        let long = "\"".repeat(4 << 20);
+        let mut fields = ExtFields::default();
+        fields.push(ExtText::Plain("queueId"), ExtText::Plain(&long));
+        let text = fields.need_i32("queueId").unwrap_err().to_string();
+        assert!(text.len() < 400 && text.contains("(4194304 bytes)") && text.contains("expected a 32-bit integer"), "{text}");
+        let whole = FieldError::Malformed("x", long.clone(), "a number").to_string();
+        assert!(whole.len() < 400, "{} bytes", whole.len());
     }
 }

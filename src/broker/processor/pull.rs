@@ -263,11 +263,12 @@ impl Pull<'_> {
     }
 
     /// Waits for a message, if there is still none.
-    fn wait(self, context: &Arc<BrokerContext>, responder: Responder, mut codes: Codes) {
+    fn wait(self, context: &Arc<BrokerContext>, mut responder: Responder, mut codes: Codes) {
         let config = &context.config;
         let wish_ms = self.header.suspend_timeout_millis.clamp(0, MAX_SUSPEND_MS);
         let wait_ms = if config.long_polling_enable { wish_ms } else { wish_ms.min(config.short_polling_ms.min(120_000) as i64) };
         let deadline_ms = context.clock.now_ms() + wait_ms;
+        responder.hold();
         let pull = Box::new(self.into_owned());
         let (topic, queue_id, offset) = (pull.header.topic.to_string(), pull.header.queue_id, pull.header.queue_offset);
         codes.shrink_to_fit(); // what equal tags took is not to be held

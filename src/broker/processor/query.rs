@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde_json::{Value, json};
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::broker::context::BrokerContext;
 use crate::common::record::Record;
 use crate::net::responder::Responder;
 use crate::net::service::Placement;
 use crate::remoting::code::{request as code, response};
+use crate::remoting::codec::MAX_FRAME_LEN;
 use crate::remoting::command::{Body, Command};
 use crate::remoting::header::query::{QueryConsumeQueueRequest, QueryMessageRequest, QueryMessageResponse, ViewMessageRequest};
 
@@ -22,6 +24,8 @@ pub(crate) const REQUESTS: &[(i32, Placement, Handler)] = &[
     (code::QUERY_CONSUME_QUEUE, Placement::Pool, query_consume_queue),
 ];
 
+/// Bytes of messages in one answer to 12; the rest of the frame is for its header.
+const MAX_BODY_LEN: usize = MAX_FRAME_LEN - (64 << 10);
 /// Units that one 321 tells at most.
 const MAX_UNITS: i32 = 1_024;
 
@@ -41,8 +45,21 @@ fn query_message(context: &Arc<BrokerContext>, request: &Command<'_>, responder:
         let remark = "can not find message, maybe time range not correct";
         return responder.reply(response::QUERY_NOT_FOUND, Some(remark), &answer, Body::Empty);
     }
-    let body = client_view::body(found.records.into(), request.language);
+    let body = client_view::body(records_that_fit(found.records), request.language);
     responder.reply(response::SUCCESS, None, &answer, body);
+}
+
+/// The first records that one answer carries: at least one.
+fn records_that_fit(mut records: Vec<Bytes>) -> SmallVec<[Bytes; 2]> {
+    let mut room = MAX_BODY_LEN;
+    let fit = records.iter().take_while(|record| {
+        let fits = record.len() <= room;
+        room = room.saturating_sub(record.len());
+        fits
+    });
+    let fit = fit.count().max(1);
+    records.truncate(fit);
+    records.into()
 }
 
 fn view_message(context: &Arc<BrokerContext>, request: &Command<'_>, responder: Responder) {
@@ -102,5 +119,21 @@ fn unit(context: &BrokerContext, header: &QueryConsumeQueueRequest<'_>, offset: 
             let why = unreadable.and_then(Result::err).map_or_else(|| "the log no longer has it".to_owned(), |error| error.to_string());
             json!({"physicOffset": -1, "physicSize": 0, "tagsCode": tags_code, "eval": false, "msg": why})
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_carries_what_a_frame_takes_and_at_least_one() {
+        let record = |len: usize| Bytes::from(vec![0; len]);
+        let count = |lens: &[usize]| records_that_fit(lens.iter().map(|len| record(*len)).collect()).len();
+        assert_eq!(count(&[4 << 20; 5]), 3, "a fourth leaves no room for the header");
+        assert_eq!(count(&[MAX_BODY_LEN - 10, 10, 1]), 2);
+        assert_eq!(count(&[MAX_BODY_LEN - 10, 11, 1]), 1, "none is left out in between");
+        assert_eq!(count(&[MAX_BODY_LEN + 1, 1]), 1);
+        assert_eq!(count(&[100; 64]), 64);
     }
 }

@@ -79,7 +79,7 @@ fn remark(answer: &Answer) -> &str {
 #[test]
 fn routes_in_both_dialects() {
     let ns = Fixture::new(|_| {});
-    assert_eq!(ns.register("broker-a", "10.0.0.1:10911", &["T", "gr\u{fc}n"]).code, 0);
+    assert_eq!(ns.register("broker-a", "10.0.0.1:10911", &["T", "green"]).code, 0);
     let bare = r#"{"brokerDatas":[{"brokerAddrs":{0:"10.0.0.1:10911"},"brokerName":"broker-a","cluster":"DefaultCluster","enableActingMaster":false}],"filterServerTable":{},"queueDatas":[{"brokerName":"broker-a","perm":6,"readQueueNums":8,"topicSysFlag":0,"writeQueueNums":8}]}"#;
     let standard = bare.replace("{0:", "{\"0\":");
     let topic = [("topic", "T")];
@@ -148,6 +148,40 @@ fn registrations_that_are_refused() {
     // A body without topics is a broker that has none.
     assert_eq!(ns.ask(103, &identity("b", "10.0.0.1:1"), b"").code, 0);
     assert!(ns.processor.knows_broker("b"));
+}
+
+#[test]
+fn addresses_that_are_no_host_and_port_are_refused() {
+    let ns = Fixture::new(|_| {});
+    for good in ["10.0.0.1:1", "mq-1.example_x.org:65535", "[::1]:10911", "[fe80::1%eth0]:10911", "fe80::1:10911"] {
+        assert_eq!(ns.register("b", good, &["T", "U"]).code, 0, "{good}");
+    }
+    let long = format!("{}:1", "h".repeat(254));
+    for bad in
+        ["x", "a,b:1", "a b:1", "a\"b:1", ":1", "a:", "a:0", "a:65536", "a:+1", "a:1:2", "[::1,x]:1", "[::1%a,b]:1", "a:1;b:2", &long]
+    {
+        let answer = ns.register("bad", bad, &["T", "U"]);
+        let start = format!("register broker failed: brokerAddr is {:?}, expected host:port, ", shorten(bad, 100));
+        assert!(answer.code == 1 && remark(&answer).starts_with(&start), "{}", remark(&answer));
+    }
+    assert!(!ns.processor.knows_broker("bad"));
+}
+
+#[test]
+fn illegal_topic_names_do_not_enter_the_route_table() {
+    let ns = Fixture::new(|_| {});
+    assert_eq!(ns.register("b", "10.0.0.1:1", &["a/b", "T", "%RETRY%g", "gr\u{fc}n", ""]).code, 0);
+    assert_eq!(body(&ns.ask(206, &[], b"")), r#"{"topicList":["%RETRY%g","T"]}"#);
+    let refused = ns.ask(217, &[("topic", "a/b")], b"{}");
+    assert!(refused.code == 1 && remark(&refused).contains("topic[a/b] contains the illegal character '/'"), "{}", remark(&refused));
+}
+
+#[test]
+fn key_values_are_bounded() {
+    let ns = Fixture::new(|_| {});
+    let answer = ns.ask(100, &[("namespace", "N"), ("key", "k"), ("value", &"v".repeat(65_537))], b"");
+    assert_eq!((answer.code, remark(&answer)), (1, "the KV configuration was refused: the value has 65537 bytes, limit 65536"));
+    assert_eq!(ns.ask(101, &[("namespace", "N"), ("key", "k")], b"").code, 22);
 }
 
 #[test]

@@ -170,3 +170,17 @@ fn random_damage() {
         let _ = decode(&frame(1, &header, b""));
     }
 }
+
+#[test]
+fn a_header_that_its_word_cannot_tell_is_replaced() {
+    let quotes = "\"".repeat(MAX_HEADER_LEN / 2);
+    for (serialize_type, value) in [(SerializeType::Json, quotes), (SerializeType::Rocketmq, "x".repeat(MAX_HEADER_LEN))] {
+        let head = Head { code: 0, flag: FLAG_RESPONSE, opaque: 5, remark: None, serialize_type };
+        let mut out = vec![1, 2, 3];
+        encode_head(&mut out, &head, &[("k", value.as_str())], 0);
+        let answer = decode(&out[3..]).unwrap();
+        assert_eq!((answer.code, answer.opaque, answer.serialize_type, answer.ext.len()), (1, 5, serialize_type, 0));
+        let remark = answer.remark.unwrap();
+        assert!(remark.starts_with("the header has 16777") && remark.ends_with("bytes, a frame takes 16777215"), "{remark}");
+    }
+}
