@@ -576,7 +576,7 @@ fn whole_frames_but_for_a_byte_do_not_shut_others_out() {
         assert_eq!(healthy.call(ECHO, opaque, &vec![3; 1 << 20]).view().body.len(), 1 << 20);
     }
     attackers.iter().for_each(|attacker| attacker.0.shutdown(Shutdown::Both).unwrap_or_default());
-    sending.into_iter().for_each(|sender| drop(sender.join().unwrap()));
+    sending.into_iter().for_each(|sender| _ = sender.join().unwrap());
 }
 
 #[test]
