@@ -6,7 +6,7 @@
 //! rates blocks are only reserved. Under ASYNC_FLUSH blocks are reserved and pages made present, so that an append is a copy.
 //! - The appender never waits for this thread: what is not prepared is only slower.
 //! - Nothing here changes a byte, so a late preparation cannot hurt what was appended meanwhile.
-//! - A full disk is found here, before the appender meets it.
+//! - A full disk is found here, before the appender meets it; nothing is taken from the reserve.
 
 use std::io;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::commit_log::CommitLog;
-use super::disk::{DiskGuard, is_no_space};
+use super::disk::{DiskGuard, MIN_ROOM, is_no_space};
 use super::error::StoreError;
 use super::flush::Flusher;
 use super::fs::Fs;
@@ -25,7 +25,7 @@ use super::mapped_file::{MappedFile, PAGE_SIZE, file_name};
 use super::signal::Signal;
 
 /// Smallest window.
-const MIN_WINDOW: usize = 1 << 20;
+const MIN_WINDOW: usize = MIN_ROOM as usize;
 /// Largest window.
 const MAX_WINDOW: usize = 64 << 20;
 /// Window in seconds of writing.
@@ -243,11 +243,19 @@ impl Allocator {
         let sync = self.log.is_sync_flush();
         let ahead = &mut progress.ahead[slot];
         if !progress.can_reserve {
+            self.guard.check();
             ahead.prepared = goal;
             return Ok(());
         }
         if ahead.reserved < goal {
-            ahead.reserved = reserve(file, ahead.reserved..goal)?;
+            let room = usize::try_from(self.guard.room()).unwrap_or(usize::MAX);
+            let wanted = goal - ahead.reserved;
+            if room < wanted.min(MIN_WINDOW) {
+                self.guard.no_room(); // the next round waits for more
+                return Ok(());
+            }
+            let end = ahead.reserved + wanted.min(room / PAGE_SIZE * PAGE_SIZE);
+            ahead.reserved = reserve(file, ahead.reserved..end)?;
             self.guard.check();
         }
         if !progress.can_populate || sync && progress.rate > WRITE_AHEAD_RATE {
@@ -269,7 +277,7 @@ impl Allocator {
 
     /// While appends are refused: whether there is room again, which ends the refusal.
     fn has_room(&self) -> bool {
-        if !self.guard.check() {
+        if !self.guard.check() || self.guard.room() < MIN_ROOM {
             return false;
         }
         let max = self.log.max_offset();

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::common::record;
 use crate::runtime::clock::Clock;
@@ -19,6 +19,7 @@ use crate::runtime::clock::Clock;
 use super::allocate::Allocator;
 use super::commit_log::CommitLog;
 use super::consume_queue::ConsumeQueue;
+use super::consume_queue_table::ConsumeQueueTable;
 use super::disk::{DiskGuard, is_no_space};
 use super::error::{PutError, StoreError};
 use super::latch::Latch;
@@ -147,6 +148,7 @@ pub(super) struct LogAppender {
     allocator: Arc<Allocator>,
     guard: Arc<DiskGuard>,
     latch: Arc<Latch>,
+    queues: Arc<ConsumeQueueTable>,
     tail: Mutex<Tail>,
     locked_since: AtomicI64,
     closed: AtomicBool,
@@ -154,6 +156,9 @@ pub(super) struct LogAppender {
     bytes: AtomicU64,
     failed: AtomicU64,
 }
+
+/// No append is under way, nor begins, as long as it lives.
+pub(super) struct Paused<'a>(#[allow(dead_code, reason = "held")] MutexGuard<'a, Tail>);
 
 /// What the put lock guards.
 struct Tail {
@@ -163,7 +168,10 @@ struct Tail {
 
 impl LogAppender {
     /// Appends behind the log's end.
-    pub(super) fn new(log: Arc<CommitLog>, clock: Clock, allocator: Arc<Allocator>, guard: Arc<DiskGuard>, latch: Arc<Latch>) -> Self {
+    pub(super) fn new(
+        log: Arc<CommitLog>, clock: Clock, allocator: Arc<Allocator>, guard: Arc<DiskGuard>, latch: Arc<Latch>,
+        queues: Arc<ConsumeQueueTable>,
+    ) -> Self {
         let appender = log.files().find(log.max_offset()).and_then(|file| file.appender());
         let last_timestamp = log.last_store_timestamp();
         Self {
@@ -172,6 +180,7 @@ impl LogAppender {
             allocator,
             guard,
             latch,
+            queues,
             tail: Mutex::new(Tail { appender, last_timestamp }),
             locked_since: AtomicI64::new(0),
             closed: AtomicBool::new(false),
@@ -193,6 +202,11 @@ impl LogAppender {
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         drop(self.tail.lock());
+    }
+
+    /// Holds the put lock.
+    pub(super) fn pause(&self) -> Paused<'_> {
+        Paused(self.tail.lock())
     }
 
     /// Messages, bytes and refused messages since the start.
@@ -283,8 +297,13 @@ impl LogAppender {
         let span = batch.span(&run);
         let base = appender.offset() - span.start as i64;
         let before = outcomes.len();
-        for entry in &batch.entries[run.clone()] {
-            // a queue whose topic was deleted and that dispatch made again has units that its counter does not know
+        for entry in &mut batch.entries[run.clone()] {
+            if let Some(queue) = &mut entry.queue
+                && queue.is_deleted()
+            {
+                *queue = self.queues.get_or_create(queue.topic(), queue.queue_id()); // its topic was deleted since it was staged
+            }
+            // never below what the queue holds, whatever made it
             let queue_offset = entry.queue.as_ref().map_or(0, |queue| queue.next_append_offset().max(queue.max_offset()));
             let physical_offset = base + entry.start as i64;
             record::place(&mut batch.bytes[entry.start..entry.start + entry.len], queue_offset, physical_offset, timestamp);

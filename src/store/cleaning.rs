@@ -18,6 +18,7 @@ use super::allocate::Allocator;
 use super::commit_log::CommitLog;
 use super::config::StoreConfig;
 use super::consume_queue_table::ConsumeQueueTable;
+use super::deleted_topics::DeletedTopics;
 use super::disk::DiskGuard;
 use super::fs::Fs;
 use super::index::Index;
@@ -37,6 +38,7 @@ pub(super) struct Cleaner {
     allocator: Arc<Allocator>,
     queues: Arc<ConsumeQueueTable>,
     index: Option<Arc<Index>>,
+    deleted: Arc<DeletedTopics>,
     clock: Clock,
     /// Behind the last record dispatched.
     dispatched: Box<dyn Fn() -> i64 + Send + Sync>,
@@ -68,6 +70,8 @@ pub(super) struct Parts {
     pub(super) queues: Arc<ConsumeQueueTable>,
     /// Follows it too.
     pub(super) index: Option<Arc<Index>>,
+    /// And this.
+    pub(super) deleted: Arc<DeletedTopics>,
 }
 
 impl Cleaner {
@@ -81,7 +85,7 @@ impl Cleaner {
             interval: Duration::from_millis(config.clean_interval_ms.max(1)),
             forcibly: config.clean_file_forcibly,
         };
-        let Parts { log, fs, guard, allocator, queues, index } = parts;
+        let Parts { log, fs, guard, allocator, queues, index, deleted } = parts;
         Arc::new(Self {
             rules,
             log,
@@ -90,6 +94,7 @@ impl Cleaner {
             allocator,
             queues,
             index,
+            deleted,
             clock,
             dispatched: Box::new(dispatched),
             one: Mutex::default(),
@@ -127,42 +132,70 @@ impl Cleaner {
         while deleted < limit && !self.stopping.load(Ordering::Acquire) {
             let Some(why) = self.due(manual) else { break };
             let Some(file) = self.log.files().remove_first((self.dispatched)().min(self.log.flushed_offset())) else { break };
-            self.delete(&file, why);
+            self.delete(&file, &why);
+            self.follow();
             deleted += 1;
             if !manual {
                 self.signal.sleep_unless(Some(PAUSE), || self.stopping.load(Ordering::Acquire));
             }
         }
-        if deleted > 0 {
-            let min = self.log.min_offset();
-            if let Err(error) = self.fs.sync_dir(self.log.files().dir()) {
-                log::warn!("folder not synced: path={} error={error}", self.log.files().dir().display());
-            }
-            self.queues.clean(min);
-            if let Some(index) = &self.index {
-                index.clean(min);
-            }
-        }
         deleted
     }
 
-    /// Why the first file is to go now, if it is.
-    fn due(&self, manual: bool) -> Option<&'static str> {
-        let pressure = self.guard.pressure();
-        if pressure.any && self.rules.forcibly {
-            return Some("disk full");
+    /// Lets everything else follow the log's min offset.
+    fn follow(&self) {
+        let min = self.log.min_offset();
+        if let Err(error) = self.fs.sync_dir(self.log.files().dir()) {
+            log::warn!("folder not synced: path={} error={error}", self.log.files().dir().display());
         }
-        let now = self.clock.now_ms();
-        let is_time = manual || pressure.expired || self.rules.hours.contains(&local_hour(now));
-        let first = self.log.files().first()?;
-        let modified = first.file().modified_ms().ok()?;
-        (is_time && now.saturating_sub(modified) >= self.rules.reserved_ms).then_some("expired")
+        self.queues.clean(min);
+        if let Some(index) = &self.index {
+            index.clean(min);
+        }
+        self.deleted.clean(min);
     }
 
-    fn delete(&self, file: &MappedFile, why: &str) {
-        match self.fs.remove_file(file.path()) {
-            Ok(()) => log::info!("commit log file deleted: path={} reason={why}", file.path().display()),
-            Err(error) => log::warn!("commit log file not deleted: path={} reason={why} error={error}", file.path().display()),
+    /// Why the first file is to go now, if it is.
+    fn due(&self, manual: bool) -> Option<Reason> {
+        let pressure = self.guard.pressure();
+        let now = self.clock.now_ms();
+        let first = self.log.files().first()?;
+        let expired = first.file().modified_ms().is_ok_and(|modified| now.saturating_sub(modified) >= self.rules.reserved_ms);
+        let is_time = manual || pressure.expired || self.rules.hours.contains(&local_hour(now));
+        match pressure.any.filter(|_| self.rules.forcibly) {
+            _ if expired && is_time => Some(Reason::Expired),
+            why => why.map(Reason::Forced),
+        }
+    }
+
+    fn delete(&self, file: &MappedFile, why: &Reason) {
+        let (path, from, to) = (file.path().display(), file.start(), file.end());
+        match (self.fs.remove_file(file.path()), why) {
+            (Ok(()), Reason::Expired) => log::info!("commit log file deleted: path={path} from={from} to={to} reason=expired"),
+            (Ok(()), Reason::Forced(why)) => log::warn!(
+                "commit log file with unexpired messages deleted, they are lost: path={path} from={from} to={to} reason={why} \
+                 (cleanFileForciblyEnable=true)"
+            ),
+            (Err(error), why) => {
+                log::warn!("commit log file not deleted: path={path} from={from} to={to} reason={} error={error}", why.text());
+            }
+        }
+    }
+}
+
+/// Why a file goes.
+enum Reason {
+    /// Its messages are older than `fileReservedTime`.
+    Expired,
+    /// They are not: what the disk lacks.
+    Forced(String),
+}
+
+impl Reason {
+    fn text(&self) -> &str {
+        match self {
+            Self::Expired => "expired",
+            Self::Forced(why) => why,
         }
     }
 }

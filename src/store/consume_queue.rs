@@ -12,7 +12,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -102,6 +102,7 @@ pub struct ConsumeQueue {
     min_offset: AtomicI64,
     max_offset: AtomicI64,
     max_physical_offset: AtomicI64,
+    deleted: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -164,6 +165,7 @@ impl ConsumeQueue {
             min_offset: AtomicI64::new(min_offset),
             max_offset: AtomicI64::new(found.end),
             max_physical_offset: AtomicI64::new(found.max_physical),
+            deleted: AtomicBool::new(false),
             state: Mutex::new(State {
                 first: found.first,
                 on_disk: found.end,
@@ -194,6 +196,11 @@ impl ConsumeQueue {
     /// The append went into the log: the next one gets `offset`. Only under the put lock.
     pub(super) fn set_next_append_offset(&self, offset: i64) {
         self.next_append_offset.store(offset, Ordering::Relaxed);
+    }
+
+    /// Whether its topic was deleted: the next append needs another queue. Certain only under the put lock.
+    pub(super) fn is_deleted(&self) -> bool {
+        self.deleted.load(Ordering::Relaxed)
     }
 
     /// Smallest readable offset.
@@ -697,8 +704,9 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// The topic was deleted: drops the tail, forgets the files.
+    /// The topic was deleted: drops the tail, forgets the files. Under the put lock.
     pub(super) fn removed(&self, maintenance: &mut Maintenance) {
+        self.deleted.store(true, Ordering::Relaxed); // the put lock orders it
         let mut state = self.state.lock();
         state.removed = true;
         self.files.dirty_bytes.fetch_sub(state.tail.len(), Ordering::Relaxed);

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,6 +17,7 @@ use crate::runtime::thread::Thread;
 
 use super::config::StoreConfig;
 use super::consume_queue::{ConsumeQueue, Maintenance, QueueFiles};
+use super::deleted_topics::Marks;
 use super::error::StoreError;
 use super::file_cache::{FileCache, failed};
 use super::fs::Fs;
@@ -221,29 +223,83 @@ impl ConsumeQueueTable {
         self.files.dirty_bytes.load(Ordering::Relaxed)
     }
 
-    /// Removes a topic's queues, in memory and on disk.
+    /// How many appends the queues of these topics (ascending) have numbered. Rises with each; certain only under the put lock.
+    pub(super) fn numbered(&self, topics: &[&str]) -> i64 {
+        let of_shard = |shard: &RwLock<Shard>| -> i64 {
+            let shard = shard.read();
+            shard
+                .values()
+                .flatten()
+                .filter(|queue| topics.binary_search(&queue.topic()).is_ok())
+                .map(|queue| queue.next_append_offset())
+                .sum()
+        };
+        self.shards.iter().map(of_shard).sum()
+    }
+
+    /// Removes the queues of topics (ascending), in memory and on disk. What is new in the topics from then on begins with new queues, which reach
+    /// the disk after the old ones have gone from there. `enter` is called in between and gives a guard that keeps the put lock while the
+    /// queues go from memory; or nothing, and nothing is removed. Returns whether it did.
     ///
     /// # Errors
-    /// The system's.
-    pub(super) fn delete_topic(&self, topic: &str) -> Result<(), StoreError> {
+    /// Those of `enter`; the system's.
+    pub(super) fn delete_topics<G>(
+        &self, topics: &[&str], enter: impl FnOnce() -> Result<Option<G>, StoreError>,
+    ) -> Result<bool, StoreError> {
         let mut maintenance = self.files.maintenance.lock();
+        let Some(guard) = enter()? else { return Ok(false) };
+        self.detach(&mut maintenance, |queue| topics.binary_search(&queue.topic()).is_ok());
+        drop(guard);
+        let mut outcome = Ok(());
+        for topic in topics.iter().filter(|topic| is_one_component(topic)) {
+            outcome = outcome.and(self.remove_folder(&mut maintenance, &self.files.root.join(topic), &self.files.root));
+        }
+        outcome.map(|()| true)
+    }
+
+    fn detach(&self, maintenance: &mut Maintenance, goes: impl Fn(&ConsumeQueue) -> bool) {
         for shard in &self.shards {
+            if !shard.read().values().flatten().any(|queue| goes(queue)) {
+                continue;
+            }
             shard.write().retain(|_, queues| {
                 queues.retain(|queue| {
-                    let deleted = queue.topic() == topic;
-                    if deleted {
-                        queue.removed(&mut maintenance);
+                    let goes = goes(queue);
+                    if goes {
+                        queue.removed(maintenance);
                     }
-                    !deleted
+                    !goes
                 });
                 !queues.is_empty()
             });
         }
-        let folder = self.files.root.join(topic);
-        if is_one_component(topic) && self.files.fs.exists(&folder) {
-            self.files.fs.remove_dir_all(&folder).map_err(failed("remove", &folder))?;
-            maintenance.changed_folders.insert(self.files.root.clone());
+    }
+
+    fn remove_folder(&self, maintenance: &mut Maintenance, folder: &Path, parent: &Path) -> Result<(), StoreError> {
+        if self.files.fs.exists(folder) {
+            self.files.fs.remove_dir_all(folder).map_err(failed("remove", folder))?;
+            maintenance.changed_folders.insert(parent.to_owned());
         }
+        Ok(())
+    }
+
+    /// At start: takes out what lies below the marks of deleted topics, should a crash have left it. A queue with units on both
+    /// sides, whose deletion was cut short, keeps its numbering.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn remove_deleted(&self, marks: &Marks) -> Result<(), StoreError> {
+        let mut maintenance = self.files.maintenance.lock();
+        let hidden = |queue: &ConsumeQueue| marks.hide(queue.topic(), queue.max_physical_offset() - 1);
+        for queue in self.all() {
+            if hidden(&queue) {
+                let topic = self.files.root.join(queue.topic());
+                self.remove_folder(&mut maintenance, &topic.join(queue.queue_id().to_string()), &topic)?;
+            } else if marks.of(queue.topic()) > 0 {
+                queue.clean(marks.of(queue.topic()), &mut maintenance)?;
+            }
+        }
+        self.detach(&mut maintenance, hidden);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Every interval the tails of the queues are written; thoroughly (synced, with the index) at the latest after five seconds
 //! or 256 MiB of log. The checkpoint names only what was dispatched before a thorough flush began that has ended well, so a
-//! crash loses tails but no knowledge of which.
+//! crash loses tails but no knowledge of which. On a full disk it waits, with all it has in memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use super::checkpoint::{Checkpoint, Positions};
 use super::commit_log::CommitLog;
 use super::consume_queue_table::ConsumeQueueTable;
+use super::disk::DiskGuard;
 use super::dispatch::DispatchService;
 use super::error::StoreError;
 use super::flush::Flusher;
@@ -26,6 +27,8 @@ const THOROUGH_BYTES: i64 = 256 << 20;
 
 /// What is flushed, and what says how far it is.
 pub(super) struct Parts {
+    /// The log's disk, which others need too.
+    pub(super) guard: Arc<DiskGuard>,
     /// The log.
     pub(super) log: Arc<CommitLog>,
     /// Knows the store time of what is on disk.
@@ -98,10 +101,11 @@ impl DerivedFlusher {
     }
 
     fn flush_locked(&self, state: &mut State, last: bool) -> Result<(), StoreError> {
-        let Parts { dispatch, queues, index, checkpoint, .. } = &self.parts;
+        let Parts { guard, dispatch, queues, index, checkpoint, .. } = &self.parts;
         let dispatched = dispatch.dispatched_offset();
         let behind = dispatched - state.thorough_offset;
         let thorough = last || behind > 0 && (state.thorough_at.elapsed() >= THOROUGH_INTERVAL || behind >= THOROUGH_BYTES);
+        guard.check_floor()?;
         if thorough {
             state.thorough_at = Instant::now();
             let (offset, store_timestamp) = dispatch.last_record().unwrap_or(state.last_record);

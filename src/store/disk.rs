@@ -1,7 +1,8 @@
 //! Whether the disk has room, and what a sender is told when it has not.
 //!
 //! Writes are refused below the reserve, above the warning ratio when that is set, and after the system has said that there
-//! is no space. Whoever finds room again (`alloc`, every half second while refused) ends the refusal.
+//! is no space. What is taken ahead of the appender never reaches into the reserve; consume queues and index may use it down to
+//! a floor, below which only small metadata is written. Whoever finds room again (`alloc`, every half second while refused) ends the refusal.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,8 +12,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::RwLock;
 
 use super::config::StoreConfig;
+use super::error::StoreError;
 use super::fs::{Fs, Space};
 
+/// Room above the reserve that ends a refusal: the smallest window of `alloc`, and smallest piece it takes.
+pub(super) const MIN_ROOM: u64 = 1 << 20;
+/// The floor is this part of the reserve,
+const FLOOR_SHARE: u64 = 4;
+/// and at most so many bytes.
+const MAX_FLOOR_BYTES: u64 = 64 << 20;
 /// Largest default reserve.
 const DEFAULT_RESERVE_BYTES: u64 = 4 << 30;
 
@@ -30,12 +38,12 @@ pub(super) struct DiskGuard {
 }
 
 /// What the disk's state asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pressure {
     /// Expired files are to be deleted whatever the hour.
     pub(super) expired: bool,
-    /// Files are to be deleted even if they are not expired.
-    pub(super) any: bool,
+    /// Files are to be deleted even if they are not expired: why.
+    pub(super) any: Option<String>,
 }
 
 impl DiskGuard {
@@ -61,6 +69,40 @@ impl DiskGuard {
     /// Free bytes below which appends are refused.
     pub(super) fn reserve(&self, space: Space) -> u64 {
         self.reserve.unwrap_or_else(|| DEFAULT_RESERVE_BYTES.min(space.total / 20))
+    }
+
+    /// Free bytes above the reserve: what may be taken ahead of the appender. No bound when the system does not say.
+    pub(super) fn room(&self) -> u64 {
+        self.fs.space(&self.path).map_or(u64::MAX, |space| space.free.saturating_sub(self.reserve(space)))
+    }
+
+    /// So few bytes are left above the reserve that the appender gets none of them.
+    pub(super) fn no_room(&self) {
+        let space = self.space();
+        let (path, reserve) = (self.path.display(), self.reserve(space));
+        self.refuse(format!(
+            "{path} has {} bytes free of {}, no room for more above diskFreeReserveBytes={reserve}",
+            space.free, space.total
+        ));
+    }
+
+    /// Whether consume queues and index may grow; what is left below is for metadata.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn check_floor(&self) -> Result<(), StoreError> {
+        let Ok(space) = self.fs.space(&self.path) else { return Ok(()) };
+        let floor = (self.reserve(space) / FLOOR_SHARE).min(MAX_FLOOR_BYTES);
+        if space.free >= floor {
+            return Ok(());
+        }
+        let why = format!(
+            "{} bytes free of {}, the last {floor} are kept for metadata (diskFreeReserveBytes={})",
+            space.free,
+            space.total,
+            self.reserve(space)
+        );
+        Err(StoreError::Damaged(self.path.clone(), why))
     }
 
     /// Why appends are refused, if they are.
@@ -109,11 +151,18 @@ impl DiskGuard {
 
     /// What cleaning should do.
     pub(super) fn pressure(&self) -> Pressure {
-        let Ok(space) = self.fs.space(&self.path) else { return Pressure { expired: false, any: false } };
+        let Ok(space) = self.fs.space(&self.path) else { return Pressure { expired: false, any: None } };
         let used = used_percent(space);
-        let above = |limit: Option<u8>| limit.is_some_and(|limit| used > u64::from(limit));
-        let any = space.free < self.reserve(space) || above(self.clean_forcibly_ratio) || above(self.warning_ratio);
-        Pressure { expired: any || above(self.max_used_ratio), any }
+        let above = |limit: Option<u8>| limit.filter(|limit| used > u64::from(*limit));
+        let forced = |limit: u8| format!("{used} % used, {} bytes free, diskSpaceCleanForciblyRatio={limit}", space.free);
+        let any = self.shortage(space).or_else(|| self.nearly_short(space)).or_else(|| above(self.clean_forcibly_ratio).map(forced));
+        Pressure { expired: any.is_some() || above(self.max_used_ratio).is_some(), any }
+    }
+
+    /// Appends are refused although the reserve is whole: there is no room above it.
+    fn nearly_short(&self, space: Space) -> Option<String> {
+        let room = space.free.saturating_sub(self.reserve(space));
+        if room >= MIN_ROOM { None } else { self.refusal() }
     }
 
     fn shortage(&self, space: Space) -> Option<String> {

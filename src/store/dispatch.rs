@@ -25,6 +25,7 @@ use crate::runtime::thread::Thread;
 use super::arrival::{Arrival, ArrivalListener};
 use super::consume_queue::CqUnit;
 use super::consume_queue_table::{ConsumeQueueTable, is_one_component};
+use super::deleted_topics::DeletedTopics;
 use super::error::StoreError;
 use super::index::Index;
 use super::reading::LogView;
@@ -44,6 +45,7 @@ const WARN_INTERVAL: Duration = Duration::from_secs(10);
 pub(super) struct Dispatcher {
     queues: Arc<ConsumeQueueTable>,
     index: Option<Arc<Index>>,
+    deleted: Arc<DeletedTopics>,
     delay_levels_ms: Vec<i64>,
     index_failures: Mutex<(u64, Option<Instant>)>,
 }
@@ -75,19 +77,25 @@ impl<'a> Dispatched<'a> {
 
 impl Dispatcher {
     /// A dispatcher into these tables.
-    pub(super) fn new(queues: Arc<ConsumeQueueTable>, index: Option<Arc<Index>>, delay_levels_ms: Vec<i64>) -> Self {
-        Self { queues, index, delay_levels_ms, index_failures: Mutex::default() }
+    pub(super) fn new(
+        queues: Arc<ConsumeQueueTable>, index: Option<Arc<Index>>, deleted: Arc<DeletedTopics>, delay_levels_ms: Vec<i64>,
+    ) -> Self {
+        Self { queues, index, deleted, delay_levels_ms, index_failures: Mutex::default() }
     }
 
-    /// Dispatches a record that lies at `physical_offset`; returns its tags code (deliver time on the schedule topic).
-    /// Prepared and rollback records get no unit. A record that cannot be dispatched is counted and skipped by the caller.
+    /// Dispatches a record that lies at `physical_offset`; returns its tags code (deliver time on the schedule topic) if it has a unit
+    /// now. Prepared and rollback records get none, nor do records of a topic that was deleted since. A record that cannot be dispatched is counted and skipped by the caller.
     ///
     /// # Errors
     /// The consume queue's; index failures pause the index and are not returned.
-    pub(super) fn dispatch(&self, record: &Record<'_>, physical_offset: i64) -> Result<i64, StoreError> {
+    pub(super) fn dispatch(&self, record: &Record<'_>, physical_offset: i64) -> Result<Option<i64>, StoreError> {
+        let marks = self.deleted.read(); // no deletion between the look and the put
+        if marks.hide(record.topic, physical_offset) {
+            return Ok(None);
+        }
         let found = Dispatched::read(record.properties);
-        let tags_code = self.tags_code(record, &found);
-        let queued = if has_unit(record.sys_flag) { self.queue(record, physical_offset, tags_code) } else { Ok(()) };
+        let tags_code = has_unit(record.sys_flag).then(|| self.tags_code(record, &found));
+        let queued = tags_code.map_or(Ok(()), |tags_code| self.queue(record, physical_offset, tags_code));
         if let Some(index) = &self.index
             && sysflag::transaction_type(record.sys_flag) != sysflag::TRANSACTION_ROLLBACK
             && let Err(error) = put_keys(index, record, &found, physical_offset)
@@ -320,9 +328,7 @@ impl<L: LogView> Follower<L> {
     fn record(&mut self, record: &Record<'_>, listener: Option<&dyn ArrivalListener>) {
         match self.dispatcher.dispatch(record, self.at) {
             Ok(tags_code) => {
-                if let Some(listener) = listener
-                    && has_unit(record.sys_flag)
-                {
+                if let (Some(listener), Some(tags_code)) = (listener, tags_code) {
                     let Record { topic, queue_id, queue_offset, store_timestamp, properties, .. } = *record;
                     listener.arrived(&Arrival { topic, queue_id, queue_offset, tags_code, store_timestamp, properties });
                 }

@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::disk::is_no_space;
 use super::error::StoreError;
 use super::fs::{Fs, FsFile};
 use super::sys;
@@ -82,7 +83,10 @@ impl AbortMark {
         let failed = |error| StoreError::Io("write", self.path.clone(), error);
         let file = self.fs.open(&self.path, true).map_err(failed)?;
         file.set_len(0).map_err(failed)?;
-        file.write_all_at(std::process::id().to_string().as_bytes(), 0).map_err(failed)?;
+        match file.write_all_at(std::process::id().to_string().as_bytes(), 0) {
+            Err(error) if is_no_space(&error) => log::warn!("abort mark without a process id: path={} error={error}", self.path.display()),
+            written => written.map_err(failed)?,
+        }
         file.sync_data().map_err(failed)?;
         self.fs.sync_dir(&self.root).map_err(failed)
     }

@@ -22,6 +22,7 @@ use super::cleaning::{self, Cleaner};
 use super::commit_log::{CommitLog, store_time_of};
 use super::config::{FlushDiskType, StoreConfig};
 use super::consume_queue_table::{ConsumeQueueTable, is_one_component};
+use super::deleted_topics::DeletedTopics;
 use super::derived_flush::{self, DerivedFlusher};
 use super::disk::DiskGuard;
 use super::dispatch::{DispatchService, Dispatcher, has_unit};
@@ -41,8 +42,8 @@ use super::worker::Worker;
 const MAX_TOPIC_LEN: usize = 255;
 /// Longest properties text, bytes: its length is an i16.
 const MAX_PROPERTIES_LEN: usize = i16::MAX as usize;
-/// How long the deletion of a topic waits for its last messages to reach their queues.
-const DISPATCH_WAIT: Duration = Duration::from_secs(3);
+/// How often the deletion of topics is tried without keeping appends waiting for the disk.
+const DELETE_ATTEMPTS: usize = 3;
 /// How long a store that is dropped without [`MessageStore::shutdown`] tries to stop in order.
 const DROP_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -59,6 +60,7 @@ pub struct MessageStore {
     latch: Arc<Latch>,
     queues: Arc<ConsumeQueueTable>,
     index: Option<Arc<Index>>,
+    deleted: Arc<DeletedTopics>,
     dispatch: Arc<DispatchService>,
     derived: Arc<DerivedFlusher>,
     cleaner: Arc<Cleaner>,
@@ -84,6 +86,7 @@ struct Loaded {
     positions: Positions,
     queues: Arc<ConsumeQueueTable>,
     index: Option<Arc<Index>>,
+    deleted: Arc<DeletedTopics>,
     dispatcher: Arc<Dispatcher>,
     segments: Vec<Segment>,
 }
@@ -160,12 +163,13 @@ impl MessageStore {
     fn build(
         config: StoreConfig, fs: Arc<dyn Fs>, clock: Clock, abort: AbortMark, loaded: Loaded, recovered: Recovered,
     ) -> Result<Self, StoreError> {
-        let Loaded { dir, checkpoint, positions, queues, index, dispatcher, .. } = loaded;
+        let Loaded { dir, checkpoint, positions, queues, index, deleted, dispatcher, .. } = loaded;
         let Recovered { files, end, last_record, last_store_timestamp, report } = recovered;
         log::info!("recovered: {report} end={end}");
         let sync_flush = config.flush_disk_type == FlushDiskType::Sync;
         let latch = Arc::new(Latch::default());
         let log = Arc::new(CommitLog::new(&dir, config.commit_log_file_size, files, end, last_store_timestamp, sync_flush));
+        deleted.settle(log.min_offset(), end)?;
         let guard = Arc::new(DiskGuard::new(&config, Arc::clone(&fs), &dir));
         let (interval, timeout) = (Duration::from_millis(config.flush_interval_ms), Duration::from_millis(config.sync_flush_timeout_ms));
         let flusher = Flusher::new(Arc::clone(&log), Arc::clone(&fs), Arc::clone(&latch), interval, timeout);
@@ -179,6 +183,7 @@ impl MessageStore {
         }
         let derived = DerivedFlusher::new(
             derived_flush::Parts {
+                guard: Arc::clone(&guard),
                 log: Arc::clone(&log),
                 flusher: Arc::clone(&flusher),
                 dispatch: Arc::clone(&dispatch),
@@ -197,10 +202,12 @@ impl MessageStore {
             allocator: Arc::clone(&allocator),
             queues: Arc::clone(&queues),
             index: index.clone(),
+            deleted: Arc::clone(&deleted),
         };
         let progress = Arc::clone(&dispatch);
         let cleaner = Cleaner::new(&config, parts, clock.clone(), move || progress.dispatched_offset());
-        let appender = LogAppender::new(Arc::clone(&log), clock, Arc::clone(&allocator), Arc::clone(&guard), Arc::clone(&latch));
+        let appender =
+            LogAppender::new(Arc::clone(&log), clock, Arc::clone(&allocator), Arc::clone(&guard), Arc::clone(&latch), Arc::clone(&queues));
         let follower = Arc::clone(&dispatch);
         flusher.on_flushed(move || follower.wake());
         let mark = config.root.join(SYNC_FAILED);
@@ -216,6 +223,7 @@ impl MessageStore {
             latch,
             queues,
             index,
+            deleted,
             dispatch,
             derived,
             cleaner,
@@ -437,8 +445,8 @@ impl MessageStore {
 
     /// Finds messages by key (a word of KEYS, or the unique key) in [begin, end] ms. Slow: on a work thread.
     pub fn query(&self, topic: &str, key: &str, max: usize, begin_ms: i64, end_ms: i64) -> QueryResult {
-        let limit = self.config.max_query_messages;
-        reading::query(&*self.log, self.index.as_deref(), limit, topic, key, max, begin_ms, end_ms)
+        let (mark, max) = (self.deleted.read().of(topic), max.min(self.config.max_query_messages));
+        reading::query(&*self.log, self.index.as_deref(), mark, topic, key, max, begin_ms, end_ms)
     }
 
     /// Topics that have queues, with their queue ids.
@@ -451,15 +459,53 @@ impl MessageStore {
         topics.into_iter().collect()
     }
 
-    /// Removes the queues of a topic (its records stay in the log until they expire). Slow.
-    pub fn delete_topic(&self, topic: &str) {
-        let (end, begin) = (self.log.max_offset(), Instant::now());
-        while self.dispatch.dispatched_offset() < end && begin.elapsed() < DISPATCH_WAIT {
-            std::thread::sleep(Duration::from_millis(1)); // or what is still on its way would make the queues again
+    /// Removes the queues of a topic, durably. Slow: see [`MessageStore::delete_topics`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn delete_topic(&self, topic: &str) -> Result<(), StoreError> {
+        self.delete_topics(&[topic])
+    }
+
+    /// Removes the queues of topics, durably. Their records stay in the log until they expire, but no queue and no key leads to them
+    /// any more, whatever the next start has to read again. Slow.
+    ///
+    /// # Errors
+    /// The deletion could not be noted on disk, and the queues are as they were; or their files could not be removed.
+    pub fn delete_topics(&self, topics: &[&str]) -> Result<(), StoreError> {
+        let mut topics = topics.to_vec();
+        topics.sort_unstable();
+        let (topics, mut stored) = (topics.as_slice(), self.deleted.change());
+        for _ in 0..DELETE_ATTEMPTS {
+            let (mark, numbered) = {
+                let _paused = self.appender.pause();
+                (self.log.max_offset(), self.queues.numbered(topics))
+            };
+            let marks = stored.with(topics, mark);
+            self.deleted.store(&mut stored, marks)?;
+            let mut current = self.deleted.write();
+            let enter_if_nothing_came = || {
+                let paused = self.appender.pause();
+                if self.queues.numbered(topics) != numbered {
+                    return Ok(None);
+                }
+                *current = current.with(topics, mark);
+                Ok(Some(paused))
+            };
+            if self.queues.delete_topics(topics, enter_if_nothing_came)? {
+                return Ok(());
+            }
         }
-        if let Err(error) = self.queues.delete_topic(topic) {
-            log::error!("queues not deleted: topic={topic} {error}");
-        }
+        // topics that take messages all the time: these wait
+        let mut current = self.deleted.write();
+        let enter = || {
+            let paused = self.appender.pause();
+            let marks = stored.with(topics, self.log.max_offset());
+            self.deleted.store(&mut stored, marks)?;
+            *current = current.with(topics, self.log.max_offset());
+            Ok(Some(paused))
+        };
+        self.queues.delete_topics(topics, enter).map(|_| ())
     }
 
     /// Deletes expired commit-log files now, whatever the hour (request 329). Slow.
@@ -513,8 +559,10 @@ impl Loaded {
         {
             log::warn!("index not cut at what was flushed, keys may be missing in it: {error}");
         }
-        let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&queues), index.clone(), config.delay_levels_ms.clone()));
-        Ok(Self { dir, checkpoint, positions, queues, index, dispatcher, segments })
+        let deleted = Arc::new(DeletedTopics::load(&config.root, Arc::clone(fs))?);
+        let dispatcher =
+            Arc::new(Dispatcher::new(Arc::clone(&queues), index.clone(), Arc::clone(&deleted), config.delay_levels_ms.clone()));
+        Ok(Self { dir, checkpoint, positions, queues, index, deleted, dispatcher, segments })
     }
 
     fn recover(&self, config: &StoreConfig, fs: &dyn Fs, clean: bool) -> Result<Recovered, StoreError> {
@@ -527,6 +575,7 @@ impl Loaded {
             clean,
             queues: &self.queues,
             index: self.index.as_deref(),
+            deleted: &self.deleted,
             dispatcher: &self.dispatcher,
         };
         recovery.run()

@@ -16,6 +16,7 @@ mod cleaning;
 mod commit_log;
 mod consume_queue;
 mod consume_queue_table;
+mod deleted_topics;
 mod derived_flush;
 mod disk;
 mod dispatch;

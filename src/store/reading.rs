@@ -525,22 +525,22 @@ pub(super) fn first_message_in_memory<L: LogView>(log: &L, queues: &ConsumeQueue
         .is_some_and(|unit| unit.is_present() && log.max_offset() - unit.physical_offset <= in_memory)
 }
 
-/// [`super::MessageStore::query`]: newest first, at most `max` and `max_query_messages` (`maxMsgsNumBatch`). Records that only share the key's hash are
-/// left out, as are those that are no longer in the log.
+/// [`super::MessageStore::query`]: newest first, at most `max`. Records that only share the key's hash are left out, as
+/// are those that are no longer in the log, and those below `mark`, where the topic was deleted.
 #[allow(clippy::too_many_arguments, reason = "those of the method, and where it reads")]
 pub(super) fn query<L: LogView>(
-    log: &L, index: Option<&Index>, max_query_messages: usize, topic: &str, key: &str, max: usize, begin_ms: i64, end_ms: i64,
+    log: &L, index: Option<&Index>, mark: i64, topic: &str, key: &str, max: usize, begin_ms: i64, end_ms: i64,
 ) -> QueryResult {
     let Some(index) = index else { return QueryResult::default() };
     let (index_last_update_timestamp, index_last_update_physical_offset) = index.last();
     let mut result = QueryResult { index_last_update_timestamp, index_last_update_physical_offset, ..QueryResult::default() };
-    let max = max.min(max_query_messages);
     let mut candidates = 0;
     let mut taken = Vec::new();
     if max > 0 {
         index.query_with(topic, key, begin_ms, end_ms, &mut |physical_offset| {
             candidates += 1;
-            if !taken.contains(&physical_offset)
+            if physical_offset >= mark
+                && !taken.contains(&physical_offset)
                 && let Some(bytes) = record_at(log, physical_offset)
                 && has_key(&bytes, topic, key)
             {

@@ -1,6 +1,6 @@
 //! What to trust after a clean or an abrupt stop. The only code that cuts the log.
 //!
-//! The log is the truth: it is walked from a file from which on everything may be missing somewhere, each record that counts
+//! The log is the truth: it is walked from a place from which on everything may be missing somewhere, each record that counts
 //! is dispatched again (which changes nothing where it has been), and the consume queues are cut behind its end.
 //! - Only an invalid tail is cut, and what lay behind it is zeroed: an old record right behind a new tail must not come back.
 //! - Damage with records behind it costs what is damaged: the bytes are kept under `lost/`, the hole is sealed.
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::checkpoint::Positions;
 use super::config::{FlushDiskType, StoreConfig};
 use super::consume_queue_table::ConsumeQueueTable;
+use super::deleted_topics::DeletedTopics;
 use super::dispatch::Dispatcher;
 use super::error::StoreError;
 use super::fs::Fs;
@@ -51,6 +52,8 @@ pub(super) struct Recovery<'a> {
     pub(super) queues: &'a ConsumeQueueTable,
     /// Loaded key index.
     pub(super) index: Option<&'a Index>,
+    /// What the log still holds of them is passed over.
+    pub(super) deleted: &'a DeletedTopics,
     /// Into these queues and the index.
     pub(super) dispatcher: &'a Dispatcher,
 }
@@ -118,13 +121,14 @@ impl Recovery<'_> {
             log::warn!("damaged bodies will not be noticed: checkCRCOnRecover=false");
         }
         self.warn_of_missing_files();
-        let first = self.start_file()?;
+        self.queues.remove_deleted(&self.deleted.read())?;
+        let start = self.start_place()?;
         let mut walk = Walk::default();
-        let end = if self.segments.is_empty() { Place { index: 0, at: 0 } } else { self.walk(first, &mut walk)? };
+        let end = if self.segments.is_empty() { Place { index: 0, at: 0 } } else { self.walk(start, &mut walk)? };
         let end_offset = self.offset(end);
         if !self.segments.is_empty() {
             walk.report.truncated_bytes = self.cut(end)?;
-            self.sync_from(first, end)?;
+            self.sync_from(start.index, end)?;
         } else if self.queues.max_physical_offset() > 0 {
             log::error!("the commit log has no files, all consume queues are emptied: dir={}", self.dir.display());
         }
@@ -154,6 +158,33 @@ impl Recovery<'_> {
                 log::error!("commit log files are missing: dir={} from={end} to={}", self.dir.display(), pair[1].start);
             }
         }
+    }
+
+    /// Where to begin: after a clean stop at the last record that was dispatched, if the checkpoint and the queues agree on it.
+    fn start_place(&self) -> Result<Place, StoreError> {
+        let file = Place { index: self.start_file()?, at: 0 };
+        let offset = self.positions.logics_offset;
+        let holds = |segment: &Segment| (segment.start..segment.start + self.file_size() as i64).contains(&offset);
+        let Some(index) = self.segments.iter().position(holds).filter(|_| self.clean) else { return Ok(file) };
+        let last = Place { index, at: (offset - self.segments[index].start) as usize };
+        if last <= file || offset > self.queues.damaged_from().unwrap_or(i64::MAX) {
+            return Ok(file);
+        }
+        let mut scanner = self.scanner(last);
+        let agreed = match scanner.next()? {
+            Found::Record(record, place) => {
+                let in_queue = offset + record.total_size as i64 <= self.queues.max_physical_offset();
+                place == last && in_queue && record.store_timestamp == self.positions.logics_timestamp
+            }
+            _ => false,
+        };
+        Ok(if agreed { last } else { file })
+    }
+
+    fn scanner(&self, start: Place) -> Scanner<'_> {
+        let mut scanner = Scanner::new(&self.segments, self.file_size(), self.config.check_crc_on_recover, start.index);
+        scanner.go_to(start);
+        scanner
     }
 
     /// The file to begin with: everything before it is known to be whole and dispatched.
@@ -201,15 +232,16 @@ impl Recovery<'_> {
         Ok(self.positions.min_timestamp())
     }
 
-    /// Walks from file `first` on to the end of what counts.
-    fn walk(&self, first: usize, walk: &mut Walk) -> Result<Place, StoreError> {
+    /// Walks from `start` on to the end of what counts.
+    fn walk(&self, start: Place, walk: &mut Walk) -> Result<Place, StoreError> {
         log::info!(
-            "recovering: clean={} first_file={} files={}",
+            "recovering: clean={} first_file={} files={} offset={}",
             self.clean,
-            self.segments[first].path.display(),
-            self.segments.len() - first
+            self.segments[start.index].path.display(),
+            self.segments.len() - start.index,
+            self.offset(start)
         );
-        let mut scanner = Scanner::new(&self.segments, self.file_size(), self.config.check_crc_on_recover, first);
+        let mut scanner = self.scanner(start);
         let mut last_line = Instant::now();
         loop {
             match scanner.next()? {
@@ -220,10 +252,10 @@ impl Recovery<'_> {
                         self.keep_up(place, walk, &mut last_line);
                     }
                 }
-                Found::End(place) => return Ok(self.ended(first, place, walk)),
+                Found::End(place) => return Ok(self.ended(start.index, place, walk)),
                 Found::Invalid(place, why) => match self.behind_damage(place, &why, walk)? {
                     Some(next) => scanner.go_to(next),
-                    None => return Ok(self.ended(first, place, walk)),
+                    None => return Ok(self.ended(start.index, place, walk)),
                 },
             }
         }
@@ -238,7 +270,7 @@ impl Recovery<'_> {
         walk.report.records += 1;
         (walk.last_record, walk.last_store_timestamp) = (offset, record.store_timestamp);
         match self.dispatcher.dispatch(record, offset) {
-            Ok(_) => walk.report.dispatched += 1,
+            Ok(_) => walk.report.dispatched += 1, // or it needed none
             Err(error) => {
                 walk.report.undispatched += 1;
                 if walk.report.undispatched <= 10 {

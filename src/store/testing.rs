@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use crate::common::record::{self, Draft};
 
+use super::deleted_topics::DeletedTopics;
 use super::fs::{Fs, FsFile, RealFs, Space};
 use super::reading::LogView;
 
@@ -27,6 +28,10 @@ pub(super) struct Trouble {
     pub(super) sync_fails: AtomicBool,
     /// Free bytes of the disk, when not 0.
     pub(super) free: AtomicU64,
+    /// What is reserved comes off `free`.
+    pub(super) free_shrinks: AtomicBool,
+    /// Files can be created, but nothing can be written.
+    pub(super) no_content: AtomicBool,
     /// Reserving blocks is not possible.
     pub(super) cannot_allocate: AtomicBool,
     pub(super) writes: AtomicUsize,
@@ -108,6 +113,9 @@ impl FsFile for TestFile {
 
     fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         self.trouble.writes.fetch_add(1, Ordering::Relaxed);
+        if self.trouble.no_content.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         if let Err(error) = self.trouble.check_space() {
             self.file.write_all_at(&bytes[..bytes.len() / 2], at)?; // a full disk takes a part
             return Err(error);
@@ -128,6 +136,13 @@ impl FsFile for TestFile {
             return Err(io::ErrorKind::Unsupported.into());
         }
         self.trouble.check_space()?;
+        if self.trouble.no_content.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        if self.trouble.free_shrinks.load(Ordering::Relaxed) {
+            let less = |free: u64| Some(free.saturating_sub(len).max(1));
+            let _ = self.trouble.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        }
         self.file.allocate(at, len)
     }
 
@@ -150,6 +165,11 @@ impl FsFile for TestFile {
     fn as_std(&self) -> Option<&std::fs::File> {
         self.file.as_std()
     }
+}
+
+/// No deleted topics.
+pub(super) fn deleted(root: &Path) -> Arc<DeletedTopics> {
+    Arc::new(DeletedTopics::load(root, RealFs::shared()).unwrap())
 }
 
 /// A commit log in memory.

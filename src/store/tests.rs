@@ -22,6 +22,8 @@ use crate::common::sysflag;
 use crate::runtime::clock::Clock;
 use crate::runtime::thread::Thread;
 
+mod deletion;
+
 const FILE_SIZE: usize = 64 << 10;
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -402,15 +404,13 @@ fn the_same_hole_is_sealed_when_it_had_been_on_disk_or_nobody_waited_for_the_dis
 
 #[test]
 fn damage_in_the_middle_costs_only_what_is_damaged() {
-    for (clean, mode) in [(true, FlushDiskType::Sync), (false, FlushDiskType::Sync), (false, FlushDiskType::Async)] {
+    for mode in BOTH {
         let folder = tempfile::tempdir().unwrap();
         let appended = stopped_store(folder.path(), mode, 400, 200); // two files
         let hit = appended[250];
         assert_eq!(hit.physical_offset as usize / FILE_SIZE, 1);
         damage(folder.path(), hit.physical_offset, |bytes| bytes[100] ^= 1);
-        if !clean {
-            std::fs::write(folder.path().join("abort"), "1").unwrap();
-        }
+        std::fs::write(folder.path().join("abort"), "1").unwrap();
         let store = open(folder.path(), mode);
         settled(&store);
         let limits = GetLimits { max_messages: 1000, max_messages_in_memory: 1000, max_bytes: 1 << 20, ..GetLimits::default() };
@@ -614,6 +614,88 @@ fn below_the_reserve_appends_are_refused_and_go_on_by_themselves() {
 }
 
 #[test]
+fn nothing_is_taken_from_the_reserve_ahead_of_the_appender() {
+    const RESERVE: u64 = 8 << 20;
+    for mode in BOTH {
+        let folder = tempfile::tempdir().unwrap();
+        let fs = Arc::new(TestFs::default());
+        let trouble = Arc::clone(&fs.trouble);
+        trouble.free.store(RESERVE + (3 << 20), Ordering::Relaxed);
+        trouble.free_shrinks.store(true, Ordering::Relaxed);
+        let limited = StoreConfig {
+            disk_free_reserve: Some(RESERVE),
+            commit_log_file_size: 16 << 20,
+            clean_file_forcibly: false,
+            ..config(folder.path(), mode)
+        };
+        let store = open_with(limited, fs).unwrap();
+        let message = body(1, 100_000);
+        until("refused", || store.put(&draft("T", 0, "", &message)).is_err());
+        let free = trouble.free.load(Ordering::Relaxed);
+        assert!(free >= RESERVE, "{mode:?}: {free} bytes free");
+        let why = store.refusal().unwrap();
+        assert!(why.contains("diskFreeReserveBytes=8388608"), "{why}");
+        trouble.free.store(RESERVE + (2 << 20), Ordering::Relaxed);
+        until("accepted", || store.put(&draft("T", 0, "", b"x")).is_ok());
+    }
+}
+
+#[test]
+fn queues_wait_in_memory_when_only_metadata_may_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let fs = Arc::new(TestFs::default());
+    let trouble = Arc::clone(&fs.trouble);
+    let reserve =
+        StoreConfig { disk_free_reserve: Some(1 << 20), flush_consume_queue_interval_ms: 1, ..config(folder.path(), FlushDiskType::Sync) };
+    let store = open_with(reserve, fs).unwrap();
+    trouble.free.store(200_000, Ordering::Relaxed); // below a quarter of the reserve
+    put(&store, "T", 0, b"x"); // nobody has looked at the disk since
+    settled(&store);
+    assert_eq!(bodies(&store, "T", 0).len(), 1);
+    assert!(!store.shutdown(DEADLINE).clean, "queues are not on disk");
+    assert!(!folder.path().join("consumequeue/T").exists());
+    drop(store);
+    let again = open(folder.path(), FlushDiskType::Sync);
+    assert_eq!(bodies(&again, "T", 0).len(), 1);
+    assert!(again.shutdown(DEADLINE).clean);
+}
+
+#[test]
+fn a_stopped_store_starts_on_a_disk_without_a_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    stopped_store(folder.path(), FlushDiskType::Sync, 20, 300);
+    let fs = Arc::new(TestFs::default());
+    let trouble = Arc::clone(&fs.trouble);
+    trouble.no_content.store(true, Ordering::Relaxed);
+    let store = open_with(config(folder.path(), FlushDiskType::Sync), fs).unwrap();
+    assert!(folder.path().join("abort").exists());
+    assert_eq!(bodies(&store, "T", 0).len(), 20);
+    trouble.no_content.store(false, Ordering::Relaxed);
+    until("accepted", || store.put(&draft("T", 0, "", b"x")).is_ok());
+    assert!(store.shutdown(DEADLINE).clean && !folder.path().join("abort").exists());
+}
+
+#[test]
+fn a_start_after_a_clean_stop_reads_only_the_end_of_the_log() {
+    for mode in BOTH {
+        let folder = tempfile::tempdir().unwrap();
+        let appended = stopped_store(folder.path(), mode, 400, 200);
+        let early = appended[250];
+        damage(folder.path(), early.physical_offset, |bytes| bytes[100] ^= 1);
+        let store = open(folder.path(), mode);
+        assert_eq!(store.queue_bounds("T", 0), (0, 400));
+        assert!(!folder.path().join("lost").exists(), "not read");
+        assert_eq!(put(&store, "T", 0, &body(1, 200)).queue_offset, 400);
+        settled(&store);
+        assert!(store.shutdown(DEADLINE).clean);
+        damage(folder.path(), appended[399].end(), |bytes| bytes[100] ^= 1); // the last one: begins earlier then
+        let store = open(folder.path(), mode);
+        assert_eq!(store.queue_bounds("T", 0), (0, 400));
+        assert!(folder.path().join("lost").exists());
+    }
+}
+
+#[test]
 fn a_failed_sync_is_final_and_told_to_all_who_wait() {
     let folder = tempfile::tempdir().unwrap();
     let fs = Arc::new(TestFs::default());
@@ -774,6 +856,8 @@ fn unexpired_files_go_only_when_the_disk_is_full() {
     assert_eq!(store.stats().min_physical_offset, 0, "nothing has expired");
     trouble.free.store(1000, Ordering::Relaxed);
     until("a file deleted", || store.stats().min_physical_offset > 0);
+    until("its queue follows before the next one goes", || store.queue_bounds("T", 0).0 > 0);
+    assert!(store.stats().min_physical_offset <= 2 * FILE_SIZE as i64, "there is a pause in between");
     trouble.free.store(0, Ordering::Relaxed);
     until("accepted", || store.refusal().is_none());
     assert!(put(&store, "T", 0, b"x").queue_offset == 500);
@@ -815,7 +899,7 @@ fn a_deleted_topic_begins_anew() {
         put(&store, "U", 0, &body(number, 100));
     }
     assert_eq!(store.topics(), [("T".to_owned(), vec![1]), ("U".to_owned(), vec![0])]);
-    store.delete_topic("T");
+    store.delete_topic("T").unwrap();
     assert!(!store.has_queue("T", 1) && store.has_queue("U", 0));
     assert_eq!(put(&store, "T", 1, b"new").queue_offset, 0);
     settled(&store);

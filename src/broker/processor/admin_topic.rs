@@ -18,6 +18,7 @@ use crate::remoting::body::topic::{
 use crate::remoting::code::{request as code, response};
 use crate::remoting::command::Command;
 use crate::remoting::header::admin::{CreateTopicRequest, TablePage};
+use crate::store::StoreError;
 
 use super::Handler;
 use super::answer::{Answer, Outcome, Refusal, send};
@@ -33,7 +34,7 @@ pub(crate) const REQUESTS: &[(i32, Placement, Handler)] = &[
     (code::QUERY_TOPIC_CONSUME_BY_WHO, Placement::Pool, |context, request, to| send(to, groups_of(context, request))),
     (code::QUERY_TOPICS_BY_CONSUMER, Placement::Pool, |context, request, to| send(to, topics_of(context, request))),
     (code::GET_SYSTEM_TOPIC_LIST_FROM_BROKER, Placement::Pool, |context, _request, to| send(to, Ok(system_topics(context)))),
-    (code::CLEAN_UNUSED_TOPIC, Placement::Pool, |context, _request, to| send(to, Ok(clean_unused(context)))),
+    (code::CLEAN_UNUSED_TOPIC, Placement::Pool, |context, _request, to| send(to, clean_unused(context))),
 ];
 
 /// Queues of a topic at most: beyond it files and routes grow without use.
@@ -135,11 +136,17 @@ pub(super) fn delete_topic(context: &BrokerContext, topic: &str) -> Result<bool,
     context.offsets.remove_topic(topic);
     context.offsets.persist();
     context.stats.topic_deleted(topic);
-    context.store.delete_topic(topic);
+    let deleted = context.store.delete_topic(topic);
     if removed {
         context.registration.register_all();
     }
+    deleted.map_err(|error| not_deleted(topic, &error))?;
     Ok(removed)
+}
+
+fn not_deleted(topics: &str, error: &StoreError) -> Refusal {
+    log::error!("queues not deleted: topic={topics} {error}");
+    Refusal(response::SYSTEM_ERROR, format!("queues of {topics} not deleted: {error}; delete the topic again"))
 }
 
 fn all(context: &BrokerContext, request: &Command<'_>) -> Outcome {
@@ -198,14 +205,19 @@ fn system_topics(context: &BrokerContext) -> Answer {
 }
 
 /// Removes the queues of topics that no longer exist.
-fn clean_unused(context: &BrokerContext) -> Answer {
+fn clean_unused(context: &BrokerContext) -> Outcome {
+    let mut unused = Vec::new();
     for (topic, queues) in context.store.topics() {
         if context.topics.get(&topic).is_none() && !context.topics.is_system(&topic) && !is_retry_of_known_group(context, &topic) {
             log::info!("queues of an unused topic are removed: topic={topic} queues={}", queues.len());
-            context.store.delete_topic(&topic);
+            unused.push(topic);
         }
     }
-    Answer::default()
+    if !unused.is_empty() {
+        let topics: Vec<&str> = unused.iter().map(String::as_str).collect();
+        context.store.delete_topics(&topics).map_err(|error| not_deleted(&unused.join(","), &error))?;
+    }
+    Ok(Answer::default())
 }
 
 /// The retry topic of a group that exists may come back with the next heartbeat.

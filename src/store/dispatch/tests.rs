@@ -6,7 +6,7 @@ use super::*;
 use crate::common::record::Draft;
 use crate::store::RealFs;
 use crate::store::config::StoreConfig;
-use crate::store::testing::{VecLog, draft};
+use crate::store::testing::{VecLog, deleted, draft};
 
 const TIME: i64 = 1_700_000_000_000;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -25,7 +25,8 @@ impl Store {
         let config = StoreConfig { ..StoreConfig::new(folder.path()) };
         let queues = Arc::new(ConsumeQueueTable::load(&config, RealFs::shared()).unwrap());
         let index = Arc::new(Index::load(&config, RealFs::shared(), None).unwrap());
-        let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&queues), Some(Arc::clone(&index)), vec![1_000, 5_000]));
+        let dispatcher =
+            Arc::new(Dispatcher::new(Arc::clone(&queues), Some(Arc::clone(&index)), deleted(folder.path()), vec![1_000, 5_000]));
         Self { _folder: folder, log: Arc::new(VecLog::new(file_size)), queues, index, dispatcher }
     }
 
@@ -111,7 +112,7 @@ fn units_and_keys_of_every_kind_of_record() {
 #[test]
 fn a_level_that_no_delay_belongs_to() {
     let mut store = Store::new(1 << 20);
-    store.dispatcher = Arc::new(Dispatcher::new(Arc::clone(&store.queues), None, Vec::new()));
+    store.dispatcher = Arc::new(Dispatcher::new(Arc::clone(&store.queues), None, deleted(store._folder.path()), Vec::new()));
     store.log.append(&draft(SCHEDULE_TOPIC, 0, "DELAY\u{1}3\u{2}", b""), 0, TIME);
     store.start().stop(PATIENCE);
     assert_eq!(store.units(SCHEDULE_TOPIC, 0)[0].tags_code, TIME + 1_000);

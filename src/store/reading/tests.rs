@@ -8,7 +8,7 @@ use crate::common::record::Draft;
 use crate::store::RealFs;
 use crate::store::config::StoreConfig;
 use crate::store::dispatch::Dispatcher;
-use crate::store::testing::{VecLog, draft};
+use crate::store::testing::{VecLog, deleted, draft};
 
 const TIME: i64 = 1_700_000_000_000;
 const FILE_SIZE: i64 = 10_000;
@@ -30,7 +30,7 @@ impl Store {
             StoreConfig { index_slots: 10, index_entries: 10_000, consume_queue_file_size: 20 * 100, ..StoreConfig::new(folder.path()) };
         let queues = Arc::new(ConsumeQueueTable::load(&config, RealFs::shared()).unwrap());
         let index = Arc::new(Index::load(&config, RealFs::shared(), None).unwrap());
-        let dispatcher = Dispatcher::new(Arc::clone(&queues), Some(Arc::clone(&index)), Vec::new());
+        let dispatcher = Dispatcher::new(Arc::clone(&queues), Some(Arc::clone(&index)), deleted(folder.path()), Vec::new());
         Self { folder, config, log: VecLog::new(FILE_SIZE), queues, index, dispatcher, next: 0 }
     }
 
@@ -226,23 +226,26 @@ fn queries_by_key() {
             of_key.insert(0, store.bytes(placed));
         }
     }
-    let ask = |topic, key, max, begin, end| query(&store.log, Some(&store.index), 64, topic, key, max, begin, end);
+    let ask = |topic, key, max, begin, end| query(&store.log, Some(&store.index), 0, topic, key, max, begin, end);
     let result = ask("T", "k3", 100, 0, i64::MAX);
     assert_eq!(result.records, of_key);
     assert_eq!(result.index_last_update_timestamp, TIME + 99_000);
     assert!(result.index_last_update_physical_offset > 0);
     assert_eq!(ask("T", "k3", 3, 0, i64::MAX).records, of_key[..3]);
-    assert_eq!(ask("T", "all", 1_000, 0, i64::MAX).records.len(), 64);
+    assert_eq!(ask("T", "all", 64, 0, i64::MAX).records.len(), 64);
     assert_eq!(ask("T", "U42", 32, TIME + 42_000, TIME + 42_000).records.len(), 1);
     assert_eq!(ask("T", "T#Tag1", 50, 0, i64::MAX).records.len(), 50);
     for (topic, key, max) in [("U", "k3", 10), ("T", "k9", 10), ("T", "k3", 0), ("T", "", 10), ("T", "Tag1", 10)] {
         assert!(ask(topic, key, max, 0, i64::MAX).records.is_empty(), "{topic} {key} {max}");
     }
+    let behind = |mark| query(&store.log, Some(&store.index), mark, "T", "k3", 100, 0, i64::MAX).records;
+    assert_eq!(behind(store.log.max_offset()).len(), 0, "the topic was deleted since");
+    assert_eq!(behind(Record::parse(&of_key[1]).unwrap().physical_offset), of_key[..2]);
     store.log.min.store(FILE_SIZE, Ordering::Release); // the oldest expired
-    let left = query(&store.log, Some(&store.index), 64, "T", "k3", 100, 0, i64::MAX).records;
+    let left = query(&store.log, Some(&store.index), 0, "T", "k3", 100, 0, i64::MAX).records;
     assert!(!left.is_empty() && left.len() < of_key.len());
     assert_eq!(left, of_key[..left.len()]);
-    assert!(query(&store.log, None, 64, "T", "k3", 100, 0, i64::MAX).records.is_empty());
+    assert!(query(&store.log, None, 0, "T", "k3", 100, 0, i64::MAX).records.is_empty());
 }
 
 /// A filter by tags codes and, perhaps, by a property.
