@@ -57,8 +57,12 @@ func rebalance(f *fixture) {
 	first.awaitQueues(4)
 	alone := numbered("alone", groupCount)
 	f.sendAll(alone)
-	first.box.awaitCount(before + groupCount)
-	sameElements(alone, first.box.bodies()[before:], "received after the second left")
+	eventually("all messages for the one that stayed", func() bool {
+		return len(without(alone, first.box.bodies())) == 0
+	})
+	// An old message may come again when its queue changes hands; a new one comes once.
+	fresh := slices.DeleteFunc(first.box.bodies()[before:], func(body string) bool { return slices.Contains(shared, body) })
+	sameElements(alone, fresh, "received after the second left")
 }
 
 // member of the group; remembers which queues it was given.
