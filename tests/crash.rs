@@ -3,10 +3,9 @@
 //! `PETREL_CRASH_ROUNDS` sets the number of rounds (20), `PETREL_CRASH_SEED` the moments of death (printed on failure).
 //! A kill keeps the page cache: this is about the death of the process; power cuts are simulated below the store.
 
+mod server;
+
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -18,6 +17,7 @@ use petrel::remoting::command::Body;
 use petrel::remoting::ext::ExtText;
 use petrel::remoting::header::pull::{PullMessageRequest, PullMessageResponse};
 use petrel::remoting::header::send::{SendMessageRequest, SendMessageResponse};
+use server::Server;
 
 const TOPIC: &str = "Crash";
 const QUEUES: i32 = 4;
@@ -27,38 +27,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Body of every acknowledged message by queue and queue offset.
 type Acknowledged = BTreeMap<(i32, i64), String>;
-
-struct Server {
-    child: Child,
-    broker: String,
-}
-
-impl Server {
-    fn start(store: &Path) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_petrel"))
-            .args(["server", "--bind", "127.0.0.1", "--port", "0", "--namesrv-port", "0", "--ready-json", "-q", "--store"])
-            .arg(store)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("petrel starts");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("stdout is piped")).read_line(&mut line).expect("ready line");
-        let ready: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("ready line {line:?}: {error}"));
-        Self { child, broker: ready["broker"].as_str().expect("broker address").to_owned() }
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().expect("SIGKILL");
-        self.child.wait().expect("the process ends");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 fn send_header(queue_id: i32) -> SendMessageRequest<'static> {
     SendMessageRequest {
@@ -158,13 +126,13 @@ fn killed_brokers_lose_nothing_acknowledged() {
     let mut checked_to: BTreeMap<i32, i64> = BTreeMap::new();
 
     for round in 0..=rounds {
-        let mut server = Server::start(folder.path());
+        let mut server = Server::start(Some(folder.path()));
         let client = RemotingClient::start(RemotingClientConfig::default()).expect("client");
         let expected = acknowledged.lock().unwrap().clone();
         for queue_id in 0..if expected.is_empty() { 0 } else { QUEUES } {
             // The last round reads everything again, the others what is new.
             let from = if round == rounds { 0 } else { *checked_to.get(&queue_id).unwrap_or(&0) };
-            let found = read_queue(&client, &server.broker, queue_id, from);
+            let found = read_queue(&client, server.broker(), queue_id, from);
             for ((_, offset), body) in expected.range((queue_id, from)..(queue_id + 1, 0)) {
                 assert_eq!(found.get(offset), Some(body), "round {round}: acknowledged message of queue {queue_id} at {offset}");
             }
@@ -175,7 +143,7 @@ fn killed_brokers_lose_nothing_acknowledged() {
             break;
         }
         let stop = AtomicBool::new(false);
-        let broker = server.broker.clone();
+        let broker = server.broker().to_owned();
         let life = Duration::from_millis(rng.u64(30..250));
         std::thread::scope(|scope| {
             for sender in 0..SENDERS {

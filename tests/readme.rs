@@ -2,35 +2,12 @@
 //!
 //! In a `console` block a line `$ command` must exit 0; the lines below it are its output, where `…` stands for anything.
 
-use std::io::{BufRead, BufReader};
+mod server;
+
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
-struct Server {
-    child: Child,
-    namesrv: String,
-}
-
-impl Server {
-    fn start() -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_petrel"))
-            .args(["server", "--bind", "127.0.0.1", "--ephemeral", "--ready-json", "-q"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("petrel starts");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("stdout is piped")).read_line(&mut line).expect("ready line");
-        let ready: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("ready line {line:?}: {error}"));
-        Self { child, namesrv: ready["namesrv"].as_str().expect("name server address").to_owned() }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use server::Server;
 
 /// Commands of all `console` blocks with the output each is shown with.
 fn commands(readme: &str) -> Vec<(String, Vec<String>)> {
@@ -66,7 +43,7 @@ fn matches(pattern: &str, line: &str) -> bool {
 fn every_command_works() {
     let readme = include_str!("../README.md");
     let makefile = include_str!("../Makefile");
-    let server = Server::start();
+    let server = Server::start(None);
     let folder = tempfile::tempdir().expect("temporary folder");
     let bin = Path::new(env!("CARGO_BIN_EXE_petrel")).parent().expect("a folder");
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
@@ -81,7 +58,7 @@ fn every_command_works() {
         let output = Command::new("timeout")
             .args(["60", "sh", "-c", &command])
             .env("PATH", &path)
-            .env("NAMESRV_ADDR", &server.namesrv)
+            .env("NAMESRV_ADDR", server.namesrv())
             .current_dir(folder.path())
             .output()
             .expect("sh runs");

@@ -1,13 +1,15 @@
 //! What an idle server costs: memory, memory per connection, disk.
 
-use std::io::{BufRead, BufReader};
+mod server;
+
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use server::Server;
 
 /// Anonymous memory that an idle server may have, in KiB.
 const IDLE_KIB: u64 = 20 << 10;
@@ -18,45 +20,16 @@ const CONNECTIONS: u64 = 10_000;
 /// Real disk that a store with one message may take, in bytes.
 const STORE_BYTES: u64 = 5_000_000;
 
-struct Server {
-    child: Child,
-    namesrv: String,
-    broker: String,
+/// Anonymous resident memory in KiB.
+fn anonymous_kib(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("the server runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("RssAnon");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
-impl Server {
-    fn start(store: &Path) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_petrel"))
-            .args(["server", "--bind", "127.0.0.1", "--port", "0", "--namesrv-port", "0", "--ready-json", "-q", "--store"])
-            .arg(store)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("petrel starts");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("stdout is piped")).read_line(&mut line).expect("ready line");
-        let ready: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("ready line {line:?}: {error}"));
-        let text = |name: &str| ready[name].as_str().expect("an address").to_owned();
-        Self { child, namesrv: text("namesrv"), broker: text("broker") }
-    }
-
-    /// Anonymous resident memory in KiB.
-    fn anonymous_kib(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the server runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("RssAnon");
-        line.trim().trim_end_matches(" kB").parse().expect("a number")
-    }
-
-    /// Open descriptors.
-    fn descriptors(&self) -> u64 {
-        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("the server runs").count() as u64
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Open descriptors.
+fn descriptors(server: &Server) -> u64 {
+    std::fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("the server runs").count() as u64
 }
 
 fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
@@ -87,25 +60,25 @@ fn an_idle_server_and_its_idle_connections_are_small() {
     assert!(wanted >= 500, "this process may open only {allowed} files");
 
     let folder = tempfile::tempdir().expect("temporary folder");
-    let server = Server::start(folder.path());
-    let idle = server.anonymous_kib();
+    let server = Server::start(Some(folder.path()));
+    let idle = anonymous_kib(&server);
     assert!(idle < IDLE_KIB, "an idle server has {idle} KiB of anonymous memory");
 
-    let before = server.descriptors();
-    let connections: Vec<TcpStream> = (0..wanted).map(|_| TcpStream::connect(&server.broker).expect("a connection")).collect();
-    wait_until("all connections are accepted", || server.descriptors() >= before + wanted);
-    let grown = server.anonymous_kib().saturating_sub(idle) * 1024;
+    let before = descriptors(&server);
+    let connections: Vec<TcpStream> = (0..wanted).map(|_| TcpStream::connect(server.broker()).expect("a connection")).collect();
+    wait_until("all connections are accepted", || descriptors(&server) >= before + wanted);
+    let grown = anonymous_kib(&server).saturating_sub(idle) * 1024;
     assert!(grown < wanted * CONNECTION_BYTES, "{wanted} idle connections cost {grown} bytes of anonymous memory");
     drop(connections);
-    wait_until("all connections are gone", || server.descriptors() <= before);
+    wait_until("all connections are gone", || descriptors(&server) <= before);
 }
 
 #[test]
 fn one_message_takes_little_disk() {
     let folder = tempfile::tempdir().expect("temporary folder");
-    let server = Server::start(folder.path());
+    let server = Server::start(Some(folder.path()));
     let status = Command::new(env!("CARGO_BIN_EXE_petrel"))
-        .args(["send", "T", "one message", "--key", "k", "-n", &server.namesrv])
+        .args(["send", "T", "one message", "--key", "k", "-n", server.namesrv()])
         .stdout(Stdio::null())
         .status()
         .expect("petrel runs");
