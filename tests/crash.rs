@@ -1,7 +1,7 @@
 //! A broker killed under load loses nothing it acknowledged, and its queues stay dense.
 //!
 //! `PETREL_CRASH_ROUNDS` sets the number of rounds (20), `PETREL_CRASH_SEED` the moments of death (printed on failure).
-//! A kill keeps the page cache: this is about the death of the process; power cuts are simulated below the store.
+//! A kill keeps the page cache: this is about the death of the process, not of the machine.
 
 mod server;
 

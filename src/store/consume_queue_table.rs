@@ -38,7 +38,7 @@ pub(super) struct ConsumeQueueTable {
 }
 
 impl ConsumeQueueTable {
-    /// Finds the queues below `<root>/consumequeue` and recovers each (forward scan of its last files, recovery.md 5.1; an
+    /// Finds the queues below `<root>/consumequeue` and recovers each (forward scan of its last files; an
     /// all-zero file is empty; fillers do not raise the physical maximum), concurrently when configured.
     ///
     /// # Errors
@@ -145,7 +145,7 @@ impl ConsumeQueueTable {
         self.shards.iter().map(|shard| max_physical(&shard.read())).max().unwrap_or(-1)
     }
 
-    /// Removes every unit at or behind `end` from all queues and from the disk (recovery.md 5.3). What recovery dispatches afterwards is
+    /// Removes every unit at or behind `end` from all queues and from the disk. What recovery dispatches afterwards is
     /// added again.
     ///
     /// # Errors
@@ -155,7 +155,7 @@ impl ConsumeQueueTable {
         self.all().iter().try_for_each(|queue| queue.truncate_behind(end, &mut maintenance))
     }
 
-    /// Sets every queue's next append offset to its max offset, and its min offset by the log's (recovery.md 9, store.md 7.3).
+    /// Sets every queue's next append offset to its max offset, and its min offset by the log's.
     pub(super) fn settle(&self, min_physical_offset: i64) {
         for queue in self.all() {
             queue.set_next_append_offset(queue.max_offset());

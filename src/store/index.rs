@@ -1,4 +1,4 @@
-//! The key index: hash files, newest last (store.md 8; Java's `IndexService`).
+//! The key index: hash files, newest last (Java's `IndexService`).
 //!
 //! What is put waits in memory, unchained, until a flush (or a full buffer) chains it to its slots and writes it: one write of
 //! entries, one per page of slots. A query looks through memory first, then through the files, newest first.

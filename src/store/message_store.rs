@@ -438,7 +438,7 @@ impl MessageStore {
         reading::record_at(&*self.log, physical_offset)
     }
 
-    /// Whether the message at queue offset 0 lies in the newest part of the log that fits in memory (requests.md 3.2).
+    /// Whether the message at queue offset 0 lies in the newest part of the log that fits in memory.
     pub fn first_message_in_memory(&self, topic: &str, queue_id: i32) -> bool {
         reading::first_message_in_memory(&*self.log, &self.queues, self.in_memory, topic, queue_id)
     }

@@ -36,7 +36,7 @@ impl Default for GetLimits {
     }
 }
 
-/// Outcome of a pull's look-up (semantics.md 6.1).
+/// Outcome of a pull's look-up (`GetMessageStatus`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "names of the protocol")]
 pub enum GetStatus {
