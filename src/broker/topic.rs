@@ -144,10 +144,10 @@ impl TopicTable {
         self.shared.staged.lock().entry(name.clone()).or_insert_with(|| Arc::new(config));
         self.shared.version.lock().next(now_ms); // what the file will hold is not what it held
         self.writer.write_and_wait(self.file)?;
-        // Whoever comes first of those who wait for this topic publishes it.
-        let staged = self.shared.staged.lock().remove(&name);
-        match staged {
-            Some(staged) => Ok(self.publish(staged, now_ms)),
+        // Whoever comes first of those who wait for this topic publishes it. Under the lock, so that nobody finds it in neither place.
+        let mut staged = self.shared.staged.lock();
+        match staged.remove(&name) {
+            Some(config) => Ok(self.publish(config, now_ms)),
             None => self.get(&name).map(|existing| (existing, false)).ok_or_else(|| format!("topic {name} was deleted meanwhile")),
         }
     }
@@ -237,8 +237,10 @@ impl TopicTable {
         self.writer.write_and_wait(self.file)?;
         let mut overtaken = Vec::new();
         for config in configs {
-            self.shared.staged.lock().remove(&config.topic_name);
+            let mut staged = self.shared.staged.lock();
+            staged.remove(&config.topic_name);
             let (stored, _) = self.publish(Arc::clone(&config), now_ms);
+            drop(staged);
             if stored != config {
                 overtaken.push(TopicConfig::clone(&config)); // a send created it in the same moment
             }

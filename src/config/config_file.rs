@@ -172,10 +172,22 @@ impl ConfigFile {
         let fresh = self.write_fresh(content.as_bytes())?;
         // An empty file (a crash of a writer in place) must not push a good backup out.
         if fs::metadata(&self.path).is_ok_and(|metadata| metadata.len() > 0) {
-            let backup = self.with_suffix(".bak");
-            fs::rename(&self.path, &backup).map_err(|error| at(&backup, &error))?;
+            self.keep_backup()?;
         }
         self.take_place(&fresh)
+    }
+
+    /// Makes the present version the backup. It stays in its own place as well, so that a reader always finds the file; a file system
+    /// without hard links has a moment with only the backup.
+    fn keep_backup(&self) -> io::Result<()> {
+        let (backup, link) = (self.with_suffix(".bak"), self.with_suffix(".bak.tmp"));
+        let _ = fs::remove_file(&link); // left by a crash, or not there
+        let outcome = match fs::hard_link(&self.path, &link) {
+            Ok(()) => fs::rename(&link, &backup),
+            Err(_) => fs::rename(&self.path, &backup),
+        };
+        let _ = fs::remove_file(&link); // a rename onto another name of the same file leaves both
+        outcome.map_err(|error| at(&backup, &error))
     }
 
     /// Writes durably; the backup stays what it is.
