@@ -35,7 +35,7 @@ use super::latch::Latch;
 use super::lock_file::{AbortMark, StoreLock};
 use super::mapped_file_queue::{Segment, open_segments};
 use super::reading::{self, Boundary, GetLimits, GetResult, MessageFilter, QueryResult};
-use super::recovery::{Recovered, Recovery, SYNC_FAILED};
+use super::recovery::{Recovered, Recovery, RecoveryReport, SYNC_FAILED};
 use super::worker::Worker;
 
 /// Longest topic, bytes.
@@ -65,6 +65,7 @@ pub struct MessageStore {
     derived: Arc<DerivedFlusher>,
     cleaner: Arc<Cleaner>,
     abort: AbortMark,
+    recovery: RecoveryReport,
     running: Mutex<Option<Running>>,
     stopped: Mutex<Option<ShutdownReport>>,
 }
@@ -228,6 +229,7 @@ impl MessageStore {
             derived,
             cleaner,
             abort,
+            recovery: report,
             running: Mutex::default(),
             stopped: Mutex::default(),
         })
@@ -511,6 +513,11 @@ impl MessageStore {
     /// Deletes expired commit-log files now, whatever the hour (request 329). Slow.
     pub fn delete_expired_files(&self) {
         self.cleaner.clean(true);
+    }
+
+    /// What the start made of the files it found.
+    pub fn recovery(&self) -> &RecoveryReport {
+        &self.recovery
     }
 
     /// Numbers.

@@ -47,3 +47,4 @@ pub use error::{PutError, StoreError};
 pub use fs::RealFs;
 pub use message_store::{Durability, FlushWatch, MessageStore, ShutdownReport};
 pub use reading::{GetLimits, GetResult, GetStatus, MessageFilter, QueryResult};
+pub use recovery::RecoveryReport;

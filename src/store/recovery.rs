@@ -69,31 +69,31 @@ pub(super) struct Recovered {
     /// Store time of the last record found; 0 with none.
     pub(super) last_store_timestamp: i64,
     /// What was done.
-    pub(super) report: Report,
+    pub(super) report: RecoveryReport,
 }
 
 /// What recovery did, in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Report {
+pub struct RecoveryReport {
     /// Files walked over.
-    pub(super) files: usize,
+    pub files: usize,
     /// Records that counted.
-    pub(super) records: u64,
+    pub records: u64,
     /// Of them, dispatched (again).
-    pub(super) dispatched: u64,
+    pub dispatched: u64,
     /// Records that could not be dispatched.
-    pub(super) undispatched: u64,
+    pub undispatched: u64,
     /// Bytes of the tail that were cut, not counting zeros.
-    pub(super) truncated_bytes: u64,
+    pub truncated_bytes: u64,
     /// Holes sealed.
-    pub(super) sealed: u64,
+    pub sealed: u64,
     /// Their bytes.
-    pub(super) sealed_bytes: u64,
+    pub sealed_bytes: u64,
     /// Milliseconds it took.
-    pub(super) ms: u128,
+    pub ms: u128,
 }
 
-impl std::fmt::Display for Report {
+impl std::fmt::Display for RecoveryReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { files, records, dispatched, undispatched, truncated_bytes, sealed, sealed_bytes, ms } = self;
         write!(f, "files={files} records={records} dispatched={dispatched} undispatched={undispatched} ")?;
@@ -104,7 +104,7 @@ impl std::fmt::Display for Report {
 /// Where the walk is.
 #[derive(Default)]
 struct Walk {
-    report: Report,
+    report: RecoveryReport,
     last_record: i64,
     last_store_timestamp: i64,
     /// Where the walk began; the lowest number when nothing lies before.
