@@ -218,6 +218,16 @@ impl ConsumeQueue {
         self.max_physical_offset.load(Ordering::Acquire)
     }
 
+    /// A number for what the queue holds, for [`super::consume_queue_table::ConsumeQueueTable::digest`].
+    pub(super) fn digest(&self) -> i64 {
+        let (max, physical) = (self.max_offset(), self.max_physical_offset());
+        if max == 0 {
+            return 0; // as if it were not there: it has no file
+        }
+        let name = self.topic.bytes().fold(i64::from(self.queue_id) + 1, |mixed, byte| mix(mixed, i64::from(byte)));
+        mix(mix(name, max), physical)
+    }
+
     /// Units of a file.
     pub(super) fn units_per_file(&self) -> i64 {
         self.files.units_per_file
@@ -225,16 +235,34 @@ impl ConsumeQueue {
 
     // ---- put ----
 
-    /// Adds the unit of queue offset `offset` (idempotent; a gap is filled, never shifted over). Only the dispatcher and recovery.
+    /// [`ConsumeQueue::put_behind`] with fillers.
+    ///
+    /// # Errors
+    /// As there.
+    #[cfg(test)]
+    pub(super) fn put(&self, offset: i64, unit: CqUnit) -> Result<(), StoreError> {
+        self.put_behind(CqUnit::FILLER, offset, unit)
+    }
+
+    /// Where units are missing in front of `offset`: the physical offset behind which their records lie, if the log still has them.
+    pub(super) fn gap_before(&self, offset: i64) -> Option<i64> {
+        let gap = offset > self.state.lock().end();
+        gap.then(|| self.max_physical_offset().max(0))
+    }
+
+    /// Adds the unit of queue offset `offset` (idempotent; a gap is never shifted over, `missing` stands in it). Only the dispatcher and
+    /// recovery.
     ///
     /// # Errors
     /// A gap that had to be read or written and could not; an offset or a unit that cannot be.
-    pub(super) fn put(&self, offset: i64, unit: CqUnit) -> Result<(), StoreError> {
+    pub(super) fn put_behind(&self, missing: CqUnit, offset: i64, unit: CqUnit) -> Result<(), StoreError> {
         if !unit.is_present() || !(0..=i64::MAX / UNIT - self.files.units_per_file).contains(&offset) {
             return Err(self.refuse(format!("no unit can be made of queueOffset={offset} {unit:?}")));
         }
+        let mut missing = missing;
         let mut state = self.state.lock();
         if state.end() == state.first && self.max_physical_offset() < unit.end() {
+            missing = CqUnit::FILLER; // the queue begins here
             if state.first != self.files.file_of(offset) {
                 drop(state);
                 self.restart_at(self.files.file_of(offset))?;
@@ -253,7 +281,7 @@ impl ConsumeQueue {
             }
             let fillers = (offset - state.end()).min(FILLERS_IN_MEMORY);
             for _ in 0..fillers {
-                self.push(&mut state, CqUnit::FILLER);
+                self.push(&mut state, missing);
             }
             if state.end() < offset {
                 drop(state);
@@ -714,6 +742,11 @@ impl ConsumeQueue {
         self.files.cache.remove_queue(self.key);
         maintenance.unsynced.retain(|(queue, _), _| *queue != self.key);
     }
+}
+
+/// One step of a hash that stays what it is from version to version.
+fn mix(mixed: i64, value: i64) -> i64 {
+    (mixed ^ value).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
 }
 
 /// Whether the error says that a file is not there.

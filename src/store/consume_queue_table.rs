@@ -145,6 +145,12 @@ impl ConsumeQueueTable {
         self.shards.iter().map(|shard| max_physical(&shard.read())).max().unwrap_or(-1)
     }
 
+    /// A number for what all queues hold, never 0: a start that finds another one than the stop before noted has lost units.
+    pub(super) fn digest(&self) -> i64 {
+        let sum = self.all().iter().fold(0i64, |sum, queue| sum.wrapping_add(queue.digest()));
+        (sum & i64::MAX) | 1
+    }
+
     /// Removes every unit at or behind `end` from all queues and from the disk. What recovery dispatches afterwards is
     /// added again.
     ///

@@ -178,7 +178,7 @@ impl MessageStore {
         let dispatch = DispatchService::start(&config.tag, Arc::clone(&log), dispatcher, end)
             .map_err(|error| StoreError::Io("start a thread of", config.root.clone(), error))?;
         let dispatch = Arc::new(dispatch);
-        let positions = Positions { confirm_offset: last_record, flushed_offset: Some(end), ..positions };
+        let positions = Positions { confirm_offset: last_record, flushed_offset: Some(end), queues_digest: 0, ..positions };
         if let Err(error) = checkpoint.write(positions, false) {
             log::warn!("checkpoint not written yet: {error}");
         }
@@ -561,8 +561,8 @@ impl Loaded {
         let queues = Arc::new(ConsumeQueueTable::load(config, Arc::clone(fs))?);
         let safe_timestamp = (!clean).then_some(positions.index_timestamp);
         let index = if config.index_enable { Some(Arc::new(Index::load(config, Arc::clone(fs), safe_timestamp)?)) } else { None };
-        if let Some(index) = index.as_ref().filter(|_| !clean && positions.logics_offset > 0)
-            && let Err(error) = index.truncate_behind(positions.logics_offset)
+        if let Some(index) = index.as_ref().filter(|_| !clean && positions.index_offset > 0)
+            && let Err(error) = index.truncate_behind(positions.index_offset)
         {
             log::warn!("index not cut at what was flushed, keys may be missing in it: {error}");
         }

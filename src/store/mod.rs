@@ -33,6 +33,7 @@ mod recovery;
 mod scan;
 mod seal;
 mod signal;
+mod start_place;
 mod sys;
 #[cfg(test)]
 mod testing;

@@ -14,14 +14,15 @@ use super::checkpoint::Positions;
 use super::config::{FlushDiskType, StoreConfig};
 use super::consume_queue_table::ConsumeQueueTable;
 use super::deleted_topics::DeletedTopics;
-use super::dispatch::Dispatcher;
+use super::dispatch::{Dispatcher, Put};
 use super::error::StoreError;
 use super::fs::Fs;
 use super::index::Index;
 use super::mapped_file::MappedFile;
 use super::mapped_file_queue::Segment;
-use super::scan::{Found, Place, Scanner, find_record, first_store_time};
+use super::scan::{Found, Place, Scanner, find_record};
 use super::seal::{self, Hole};
+use super::start_place::{BEGIN, StartPlace};
 
 /// Units of consume queues that may wait in memory while recovery dispatches, bytes.
 const MAX_DIRTY_BYTES: usize = 16 << 20;
@@ -29,8 +30,6 @@ const MAX_DIRTY_BYTES: usize = 16 << 20;
 const BATCH: usize = 64 << 10;
 /// Time between two lines about the progress.
 const PROGRESS: Duration = Duration::from_secs(2);
-/// A checkpoint this far ahead of the newest record was written under a wrong clock, ms.
-const CLOCK_TOLERANCE_MS: i64 = 3_600_000;
 /// Marks that a sync has failed in the last run: what was dirty then may count as clean and yet not be on disk.
 pub(super) const SYNC_FAILED: &str = "sync_failed";
 
@@ -108,6 +107,10 @@ struct Walk {
     report: RecoveryReport,
     last_record: i64,
     last_store_timestamp: i64,
+    /// Where the walk began; the lowest number when nothing lies before.
+    from: i64,
+    /// Queues lack records that lie behind this.
+    gap_from: Option<i64>,
 }
 
 impl Recovery<'_> {
@@ -122,9 +125,7 @@ impl Recovery<'_> {
         }
         self.warn_of_missing_files();
         self.queues.remove_deleted(&self.deleted.read())?;
-        let start = self.start_place()?;
-        let mut walk = Walk::default();
-        let end = if self.segments.is_empty() { Place { index: 0, at: 0 } } else { self.walk(start, &mut walk)? };
+        let (start, end, mut walk) = self.walk_all()?;
         let end_offset = self.offset(end);
         if !self.segments.is_empty() {
             walk.report.truncated_bytes = self.cut(end)?;
@@ -138,7 +139,7 @@ impl Recovery<'_> {
             log::warn!("index not cut behind the log, keys may be missing in it: {error}");
         }
         self.queues.settle(self.segments.first().map_or(0, |segment| segment.start));
-        let Walk { mut report, last_record, last_store_timestamp } = walk;
+        let Walk { mut report, last_record, last_store_timestamp, .. } = walk;
         report.ms = started.elapsed().as_millis();
         Ok(Recovered { files: self.map(end)?, end: end_offset, last_record, last_store_timestamp, report })
     }
@@ -160,76 +161,44 @@ impl Recovery<'_> {
         }
     }
 
-    /// Where to begin: after a clean stop at the last record that was dispatched, if the checkpoint and the queues agree on it.
-    fn start_place(&self) -> Result<Place, StoreError> {
-        let file = Place { index: self.start_file()?, at: 0 };
-        let offset = self.positions.logics_offset;
-        let holds = |segment: &Segment| (segment.start..segment.start + self.file_size() as i64).contains(&offset);
-        let Some(index) = self.segments.iter().position(holds).filter(|_| self.clean) else { return Ok(file) };
-        let last = Place { index, at: (offset - self.segments[index].start) as usize };
-        if last <= file || offset > self.queues.damaged_from().unwrap_or(i64::MAX) {
-            return Ok(file);
-        }
-        let mut scanner = self.scanner(last);
-        let agreed = match scanner.next()? {
-            Found::Record(record, place) => {
-                let in_queue = offset + record.total_size as i64 <= self.queues.max_physical_offset();
-                place == last && in_queue && record.store_timestamp == self.positions.logics_timestamp
-            }
-            _ => false,
-        };
-        Ok(if agreed { last } else { file })
-    }
-
     fn scanner(&self, start: Place) -> Scanner<'_> {
         let mut scanner = Scanner::new(&self.segments, self.file_size(), self.config.check_crc_on_recover, start.index);
         scanner.go_to(start);
         scanner
     }
 
-    /// The file to begin with: everything before it is known to be whole and dispatched.
-    fn start_file(&self) -> Result<usize, StoreError> {
-        let damaged_from = self.queues.damaged_from().unwrap_or(i64::MAX); // a queue has lost units from here on
-        let whole = self.last_file(|start, _| start <= damaged_from)?;
-        let dispatched = self.queues.max_physical_offset();
-        if self.clean {
-            return Ok(whole.min(self.last_file(|start, _| start <= dispatched)?));
+    /// Walks over what may be missing somewhere; once more from further in front when it shows that more is missing.
+    fn walk_all(&self) -> Result<(Place, Place, Walk), StoreError> {
+        let marks = self.deleted.read().clone();
+        let choice = StartPlace {
+            segments: &self.segments,
+            file_size: self.file_size(),
+            check_crc: self.config.check_crc_on_recover,
+            positions: &self.positions,
+            clean: self.clean,
+            queues: self.queues,
+            index: self.index,
+            marks: &marks,
+        };
+        let mut walk = Walk::default();
+        if self.segments.is_empty() {
+            return Ok((BEGIN, BEGIN, walk));
         }
-        let logics_offset = self.positions.logics_offset;
-        let min_timestamp = self.trusted_min_timestamp()?;
-        let by_time = self.last_file(|_, store_timestamp| store_timestamp <= min_timestamp)?;
-        let by_offset = self.last_file(|start, _| logics_offset > 0 && start <= logics_offset)?;
-        Ok(if logics_offset > 0 { whole.min(by_time).min(by_offset) } else { whole.min(by_time) })
-    }
-
-    /// The last file whose first record counts and pleases (start of the file, store time); the first file if none does.
-    fn last_file(&self, pleases: impl Fn(i64, i64) -> bool) -> Result<usize, StoreError> {
-        for (index, segment) in self.segments.iter().enumerate().skip(1).rev() {
-            if let Some(store_timestamp) = first_store_time(segment, self.file_size(), self.config.check_crc_on_recover)?
-                && pleases(segment.start, store_timestamp)
-            {
-                return Ok(index);
-            }
+        let mut start = choice.find()?;
+        loop {
+            let Report { sealed, sealed_bytes, .. } = walk.report;
+            let report = Report { sealed, sealed_bytes, ..Report::default() };
+            let from = if start == BEGIN { i64::MIN } else { self.offset(start) };
+            walk = Walk { report, from, ..Walk::default() };
+            let end = self.walk(start, &mut walk)?;
+            let first = self.segments[0].start;
+            let again_from = if choice.believed_a_wrong_clock(walk.last_store_timestamp) { Some(first) } else { walk.gap_from };
+            let Some(again_from) = again_from.map(|from| from.max(first)).filter(|from| *from < walk.from) else {
+                return Ok((start, end, walk));
+            };
+            start = Place { index: choice.file_before(again_from)?, at: 0 };
+            log::warn!("queues or checkpoint miss records in front, reading again: offset={} instead_of={}", self.offset(start), walk.from);
         }
-        Ok(0)
-    }
-
-    /// The checkpoint's time, unless it lies far behind the newest file's first record.
-    fn trusted_min_timestamp(&self) -> Result<i64, StoreError> {
-        let mut newest = None;
-        for segment in self.segments.iter().rev() {
-            newest = first_store_time(segment, self.file_size(), self.config.check_crc_on_recover)?;
-            if newest.is_some() {
-                break;
-            }
-        }
-        let modified = self.segments.last().and_then(|segment| segment.file.modified_ms().ok()).unwrap_or(0);
-        let limit = newest.unwrap_or(0).max(modified).saturating_add(CLOCK_TOLERANCE_MS);
-        if self.positions.physic_timestamp > limit {
-            log::warn!("checkpoint ignored, its time is ahead of the log: checkpoint_ms={}", self.positions.physic_timestamp);
-            return Ok(0);
-        }
-        Ok(self.positions.min_timestamp())
     }
 
     /// Walks from `start` on to the end of what counts.
@@ -269,7 +238,8 @@ impl Recovery<'_> {
     fn dispatch(&self, record: &crate::common::record::Record<'_>, offset: i64, walk: &mut Walk) {
         walk.report.records += 1;
         (walk.last_record, walk.last_store_timestamp) = (offset, record.store_timestamp);
-        match self.dispatcher.dispatch(record, offset) {
+        match self.dispatcher.dispatch_in_walk(record, offset, walk.from) {
+            Ok(Put::MissingBefore(from)) => walk.gap_from = Some(walk.gap_from.map_or(from, |known| known.min(from))),
             Ok(_) => walk.report.dispatched += 1, // or it needed none
             Err(error) => {
                 walk.report.undispatched += 1;

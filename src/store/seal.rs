@@ -6,7 +6,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use crate::common::record::{self, Draft};
+use crate::common::record::{self, Draft, Record};
 use crate::common::sysflag;
 
 use super::append::blank;
@@ -101,6 +101,14 @@ pub(super) fn keep(fs: &dyn Fs, root: &Path, segment: &Segment, hole: Hole) -> R
     fs.sync_dir(&dir).map_err(failed(&dir))?;
     fs.sync_dir(root).map_err(failed(root))?;
     Ok(path)
+}
+
+/// Whether a record is one of those that [`seal`] writes.
+pub(super) fn is_seal(record: &Record<'_>) -> bool {
+    sysflag::transaction_type(record.sys_flag) == sysflag::TRANSACTION_ROLLBACK
+        && TOPIC.starts_with(record.topic)
+        && record.properties.is_empty()
+        && record.prepared_transaction_offset == 0
 }
 
 /// Fills the hole.
