@@ -65,6 +65,8 @@ pub struct StoreConfig {
     pub in_memory_ratio: u8,
     /// `checkCRCOnRecover`.
     pub check_crc_on_recover: bool,
+    /// `ROCKETMQ_USE_OPTIMIZED_RECOVERY` (a variable of the environment): recovery reads the log in batches, not record by record.
+    pub optimized_recovery: bool,
     /// `recoverConcurrently`.
     pub recover_concurrently: bool,
     /// `recoverThreadPoolNums`.
@@ -102,6 +104,7 @@ impl StoreConfig {
             disk_free_reserve: None,
             in_memory_ratio: 40,
             check_crc_on_recover: true,
+            optimized_recovery: true,
             recover_concurrently: false,
             recover_threads: 32,
             delay_levels_ms: parse_delay_levels("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h").unwrap_or_default(),

@@ -35,6 +35,7 @@ use super::latch::Latch;
 use super::lock_file::{AbortMark, StoreLock};
 use super::mapped_file_queue::{Segment, open_segments};
 use super::reading::{self, Boundary, GetLimits, GetResult, MessageFilter, QueryResult};
+pub use super::recovery::Report as RecoveryReport;
 use super::recovery::{Recovered, Recovery, SYNC_FAILED};
 use super::worker::Worker;
 
@@ -65,6 +66,7 @@ pub struct MessageStore {
     derived: Arc<DerivedFlusher>,
     cleaner: Arc<Cleaner>,
     abort: AbortMark,
+    recovery: RecoveryReport,
     running: Mutex<Option<Running>>,
     stopped: Mutex<Option<ShutdownReport>>,
 }
@@ -143,7 +145,8 @@ impl MessageStore {
         create_dir(&*fs, &root)?;
         let lock = StoreLock::take(&root, &*fs)?;
         let (abort, unclean) = AbortMark::create(&root, &fs)?;
-        log::info!("store opens: root={} last_stop={}", root.display(), if unclean { "abrupt" } else { "clean" });
+        let last_stop = if unclean { "abrupt" } else { "clean" };
+        log::info!("store opens: root={} last_stop={last_stop} optimized_recovery={}", root.display(), config.optimized_recovery);
         let loaded = Loaded::load(&config, &fs, !unclean).inspect_err(|_| {
             if !unclean && let Err(error) = abort.remove() {
                 log::warn!("abort mark stays: {error}"); // nothing has been changed, but the next start will look closer
@@ -228,6 +231,7 @@ impl MessageStore {
             derived,
             cleaner,
             abort,
+            recovery: report,
             running: Mutex::default(),
             stopped: Mutex::default(),
         })
@@ -249,6 +253,11 @@ impl MessageStore {
         let cleaner = Arc::clone(&self.cleaner);
         running.clean = Some(Worker::spawn(tag, "clean", latch, move || cleaner.run())?);
         Ok(())
+    }
+
+    /// What recovery did when the store was opened.
+    pub fn recovery(&self) -> RecoveryReport {
+        self.recovery
     }
 
     /// From now on `listener` is told of arrivals. Once.

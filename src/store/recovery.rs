@@ -20,7 +20,7 @@ use super::fs::Fs;
 use super::index::Index;
 use super::mapped_file::MappedFile;
 use super::mapped_file_queue::Segment;
-use super::scan::{Found, Place, Scanner, find_record, first_store_time};
+use super::scan::{Found, Place, Reads, Scanner, find_record, first_store_time};
 use super::seal::{self, Hole};
 
 /// Units of consume queues that may wait in memory while recovery dispatches, bytes.
@@ -75,23 +75,23 @@ pub(super) struct Recovered {
 
 /// What recovery did, in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Report {
+pub struct Report {
     /// Files walked over.
-    pub(super) files: usize,
+    pub files: usize,
     /// Records that counted.
-    pub(super) records: u64,
+    pub records: u64,
     /// Of them, dispatched (again).
-    pub(super) dispatched: u64,
+    pub dispatched: u64,
     /// Records that could not be dispatched.
-    pub(super) undispatched: u64,
+    pub undispatched: u64,
     /// Bytes of the tail that were cut, not counting zeros.
-    pub(super) truncated_bytes: u64,
+    pub truncated_bytes: u64,
     /// Holes sealed.
-    pub(super) sealed: u64,
+    pub sealed: u64,
     /// Their bytes.
-    pub(super) sealed_bytes: u64,
+    pub sealed_bytes: u64,
     /// Milliseconds it took.
-    pub(super) ms: u128,
+    pub ms: u128,
 }
 
 impl std::fmt::Display for Report {
@@ -181,8 +181,13 @@ impl Recovery<'_> {
         Ok(if agreed { last } else { file })
     }
 
+    fn reads(&self) -> Reads {
+        if self.config.optimized_recovery { Reads::Batches } else { Reads::Records }
+    }
+
     fn scanner(&self, start: Place) -> Scanner<'_> {
-        let mut scanner = Scanner::new(&self.segments, self.file_size(), self.config.check_crc_on_recover, start.index);
+        let check_crc = self.config.check_crc_on_recover;
+        let mut scanner = Scanner::new(&self.segments, self.file_size(), check_crc, self.reads(), start.index);
         scanner.go_to(start);
         scanner
     }
@@ -235,7 +240,8 @@ impl Recovery<'_> {
     /// Walks from `start` on to the end of what counts.
     fn walk(&self, start: Place, walk: &mut Walk) -> Result<Place, StoreError> {
         log::info!(
-            "recovering: clean={} first_file={} files={} offset={}",
+            "recovering: reads={} clean={} first_file={} files={} offset={}",
+            self.reads(),
             self.clean,
             self.segments[start.index].path.display(),
             self.segments.len() - start.index,

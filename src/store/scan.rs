@@ -1,7 +1,9 @@
-//! Walking the log at start: by `pread` in batches into one buffer, so that a damaged disk is an error and not a signal.
+//! Walking the log at start: by `pread` into one buffer, so that a damaged disk is an error and not a signal.
 //!
 //! A record counts when its lengths add up, its CRC is right, its queue id is not negative and its physical-offset field is
 //! its own position.
+//! - Two ways to read, one way to judge: batches of 64 KiB, in which records lie as they were read, or each record by a read of its
+//!   own. What is found is the same, whatever the log holds.
 
 use std::io;
 
@@ -12,7 +14,7 @@ use crate::common::record::{self, Record};
 use super::error::StoreError;
 use super::mapped_file_queue::Segment;
 
-/// Bytes read at a time.
+/// Bytes of a batch; a larger record is read alone.
 const BATCH: usize = 64 << 10;
 /// Bytes read at a time when looking for a record.
 const SEARCH_BATCH: usize = 1 << 20;
@@ -39,11 +41,40 @@ pub(super) enum Found<'a> {
     End(Place),
 }
 
+/// How a scanner reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reads {
+    /// 64 KiB at a time.
+    Batches,
+    /// The head of a record, then the record.
+    Records,
+}
+
+impl Reads {
+    /// Bytes that a read brings at least, as far as the file has them.
+    fn least(self) -> usize {
+        match self {
+            Self::Batches => BATCH,
+            Self::Records => 0,
+        }
+    }
+}
+
+impl std::fmt::Display for Reads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Batches => "batches",
+            Self::Records => "records",
+        })
+    }
+}
+
 /// Walks over records.
 pub(super) struct Scanner<'a> {
     segments: &'a [Segment],
     file_size: usize,
     check_crc: bool,
+    reads: Reads,
     place: Place,
     buffer: Vec<u8>,
     /// What of the file at `place.index` is in the buffer.
@@ -53,8 +84,8 @@ pub(super) struct Scanner<'a> {
 
 impl<'a> Scanner<'a> {
     /// A scanner that stands at the start of file `index`.
-    pub(super) fn new(segments: &'a [Segment], file_size: usize, check_crc: bool, index: usize) -> Self {
-        Self { segments, file_size, check_crc, place: Place { index, at: 0 }, buffer: Vec::new(), start: 0, len: 0 }
+    pub(super) fn new(segments: &'a [Segment], file_size: usize, check_crc: bool, reads: Reads, index: usize) -> Self {
+        Self { segments, file_size, check_crc, reads, place: Place { index, at: 0 }, buffer: Vec::new(), start: 0, len: 0 }
     }
 
     /// Goes to a place.
@@ -130,7 +161,8 @@ impl<'a> Scanner<'a> {
     fn ensure(&mut self, len: usize) -> Result<&[u8], StoreError> {
         let at = self.place.at;
         if at < self.start || at + len > self.start + self.len {
-            let want = len.max(BATCH).min(self.file_size - at);
+            // from this record on: the part of it that the last batch brought is read again rather than moved
+            let want = len.max(self.reads.least()).min(self.file_size - at);
             self.buffer.resize(want.max(self.buffer.len().min(BATCH)), 0);
             let segment = &self.segments[self.place.index];
             segment
@@ -171,7 +203,7 @@ fn check(bytes: &[u8], offset: i64, check_crc: bool) -> Result<Record<'_>, Strin
 /// The first record of a file: its store time, if it counts and has one.
 pub(super) fn first_store_time(segment: &Segment, file_size: usize, check_crc: bool) -> Result<Option<i64>, StoreError> {
     let alone = std::slice::from_ref(segment);
-    match Scanner::new(alone, file_size, check_crc, 0).next()? {
+    match Scanner::new(alone, file_size, check_crc, Reads::Records, 0).next()? {
         Found::Record(record, _) if record.store_timestamp != 0 => Ok(Some(record.store_timestamp)),
         _ => Ok(None),
     }

@@ -23,6 +23,7 @@ use crate::runtime::clock::Clock;
 use crate::runtime::thread::Thread;
 
 mod deletion;
+mod paths;
 
 const FILE_SIZE: usize = 64 << 10;
 const DEADLINE: Duration = Duration::from_secs(20);
