@@ -732,6 +732,53 @@ impl ConsumeQueue {
         Ok(())
     }
 
+    /// First unit whose record lies at or behind a physical offset, with its queue offset.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn first_behind(&self, physical_offset: i64) -> Result<Option<(i64, CqUnit)>, StoreError> {
+        let (mut low, mut high) = (self.state.lock().first, self.max_offset());
+        let mut found = None;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.next_present(middle, high)? {
+                Some((offset, unit)) if unit.physical_offset < physical_offset => low = offset + 1,
+                present => {
+                    found = present.or(found);
+                    high = middle;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Puts a unit in the place of one that points at no message (a filler, a seal).
+    ///
+    /// # Errors
+    /// The system's; an offset outside the queue.
+    pub(super) fn replace(&self, offset: i64, unit: CqUnit) -> Result<(), StoreError> {
+        let mut maintenance = self.files.maintenance.lock();
+        {
+            let mut state = self.state.lock();
+            if !(state.first..state.end()).contains(&offset) {
+                let end = state.end();
+                drop(state);
+                return Err(self.refuse(format!("queueOffset={offset} has no unit, the queue ends at {end}")));
+            }
+            if offset <= self.min_offset() {
+                self.min_offset.store(offset, Ordering::Release);
+                state.min_physical = unit.physical_offset;
+            }
+            self.max_physical_offset.fetch_max(unit.end(), Ordering::AcqRel);
+            if offset >= state.on_disk {
+                let at = (offset - state.on_disk) as usize * CQ_UNIT_SIZE;
+                state.tail[at..at + CQ_UNIT_SIZE].copy_from_slice(&unit.encode());
+                return Ok(());
+            }
+        }
+        self.write(&mut maintenance, offset, &unit.encode())
+    }
+
     /// The topic was deleted: drops the tail, forgets the files. Under the put lock.
     pub(super) fn removed(&self, maintenance: &mut Maintenance) {
         self.deleted.store(true, Ordering::Relaxed); // the put lock orders it

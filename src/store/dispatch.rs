@@ -150,6 +150,16 @@ impl Dispatcher {
         queue.put_behind(missing, record.queue_offset, unit_of(record, physical_offset, tags_code)).map(|()| Put::Unit(tags_code))
     }
 
+    /// A seal that recovery has just written, where a record was lost.
+    pub(super) fn note_seal(&self, seal: CqUnit) {
+        *self.last_seal.lock() = seal;
+    }
+
+    /// The unit of a record that lies at `physical_offset`.
+    pub(super) fn unit_of(&self, record: &Record<'_>, physical_offset: i64) -> CqUnit {
+        unit_of(record, physical_offset, self.tags_code(record, &Dispatched::read(record.properties)))
+    }
+
     fn tags_code(&self, record: &Record<'_>, found: &Dispatched<'_>) -> i64 {
         if record.topic == SCHEDULE_TOPIC
             && let Some(level) = found.delay.and_then(|delay| delay.parse::<usize>().ok()).filter(|level| *level > 0)
