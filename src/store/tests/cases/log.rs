@@ -792,7 +792,54 @@ fn both_ways_of_reading() {
     }
 }
 
-fn two_paths() {}
+/// Files of the log by turns in two folders.
+static TWO_PATHS: SetUp = SetUp {
+    configure: |config| {
+        config.commit_log_path = Some(config.root.join("b"));
+        config.more_commit_log_paths = vec![config.root.join("a")];
+    },
+    ..STANDARD
+};
+
+fn two_paths() {
+    let names = |stopped: &Stopped, folder: &str| -> Vec<String> {
+        let entries = std::fs::read_dir(stopped.path(folder)).unwrap();
+        let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    for mode in BOTH {
+        for stop in [Stop::Clean, Stop::Abrupt] {
+            let fresh = || Bases::default().stopped(&TWO_PATHS, stop, mode);
+            let stopped = fresh();
+            assert_eq!(names(&stopped, "a"), ["00000000000000000000", "00000000000000131072"], "number modulo folders");
+            assert_eq!(names(&stopped, "b"), ["00000000000000065536", "00000000000000196608"]);
+            opens_and_holds(&stopped, &Opens::default());
+            for folder in ["a", "b"] {
+                // the disk is not mounted: the folder is not there, or an empty one is
+                let stopped = fresh();
+                std::fs::remove_dir_all(stopped.path(folder)).unwrap();
+                let text = stopped.path(folder).display().to_string();
+                refuses(&stopped, &[text, "storePathCommitLog".to_owned(), "readOnlyCommitLogStorePaths".to_owned()]);
+                std::fs::create_dir(stopped.path(folder)).unwrap();
+                refuses(&stopped, &["no file for offsets".to_owned(), "allowCommitLogHole".to_owned()]);
+                // it was taken away on purpose
+                let mut stopped = fresh();
+                std::fs::remove_dir_all(stopped.path(folder)).unwrap();
+                stopped.config.read_only_commit_log_paths = vec![stopped.path(folder)];
+                let of_file = |file: &usize| stopped.in_file(*file);
+                let opens = if folder == "a" {
+                    Opens { gone: of_file(&0).collect(), lost: of_file(&2).collect(), unread: true, ..Opens::default() }
+                } else {
+                    let end = Some(stopped.sent[of_file(&3).start - 1].end());
+                    let lost = of_file(&1).collect();
+                    Opens { lost, dropped: of_file(&3).collect(), end, unread: true, ..Opens::default() }
+                };
+                opens_and_holds(&stopped, &opens);
+            }
+        }
+    }
+}
 
 fn denied() {
     let denied = |name: &'static str, at_create: bool| {
