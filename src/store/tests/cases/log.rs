@@ -864,3 +864,50 @@ fn denied() {
     denied("consumequeue/TopicB/1", false);
     denied("checkpoint", false);
 }
+
+// ---- the keys that two rows name ----
+
+#[test]
+fn a_hole_in_the_log_is_crossed_when_it_may() {
+    for mode in BOTH {
+        let mut stopped = Bases::default().stopped(&STANDARD, Stop::Abrupt, mode);
+        middle_file_removed(&mut stopped);
+        stopped.config.allow_commit_log_hole = true;
+        let lost = stopped.in_file(2).collect();
+        opens_and_holds(&stopped, &Opens { lost, logs: vec!["commit log files are missing"], ..Opens::default() });
+    }
+}
+
+#[test]
+fn a_log_without_files_is_refused_when_it_may_not_begin_anew() {
+    for stop in [Stop::Clean, Stop::Abrupt] {
+        for only_index in [false, true] {
+            let mut stopped = Bases::default().stopped(&STANDARD, stop, FlushDiskType::Async);
+            no_log(&mut stopped);
+            if only_index {
+                std::fs::remove_dir_all(stopped.path("consumequeue")).unwrap();
+            }
+            stopped.config.allow_empty_commit_log = false;
+            refuses(&stopped, &["no files".to_owned(), "allowEmptyCommitLog".to_owned()]);
+        }
+    }
+    let mut empty = Bases::default().stopped(&NO_MESSAGE, Stop::Clean, FlushDiskType::Async);
+    empty.config.allow_empty_commit_log = false;
+    opens_and_holds(&empty, &Opens::default());
+}
+
+#[test]
+fn records_with_a_crc_of_their_own_survive_damage_and_seals_have_one_too() {
+    for mode in BOTH {
+        let stopped = Bases::default().stopped(&RECORD_CRC, Stop::Abrupt, mode);
+        let index = stopped.in_file(0).len() / 2;
+        for (place, at) in [(index, 20), (index + 5, 40), (index + 9, stopped.sent[index + 9].size() - 30)] {
+            stopped.damage(stopped.sent[place].offset(), |bytes| bytes[at] ^= 1); // queue offset, time, properties: no body
+        }
+        let lost = vec![index, index + 5, index + 9];
+        opens_and_holds(&stopped, &Opens { lost, sealed: 3, logs: vec!["record CRC"], ..Opens::default() });
+    }
+    let mut forced = Bases::default().stopped(&NO_MESSAGE, Stop::Clean, FlushDiskType::Async);
+    forced.config.force_record_crc = true;
+    refuses(&forced, &["forceVerifyPropCRC=true".to_owned(), "enabledAppendPropCRC=true".to_owned()]);
+}
