@@ -93,7 +93,8 @@ impl Positions {
     /// Tells whether another broker has written the file since; never 0.
     fn stamp(&self) -> i64 {
         let fields = [self.physic_timestamp, self.logics_timestamp, self.index_timestamp, self.logics_offset];
-        let mixed = fields.into_iter().fold(1i64, |mixed, field| (mixed ^ field.max(0)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29));
+        let mixed =
+            fields.into_iter().fold(1i64, |mixed, field| (mixed ^ field.max(0)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29));
         mixed & i64::MAX | 1
     }
 

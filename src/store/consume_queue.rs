@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::error::StoreError;
 use super::file_cache::{FileCache, failed};
@@ -37,6 +37,8 @@ const FEW_UNITS: i64 = 32;
 const FILLERS_IN_MEMORY: i64 = 4_096;
 /// Most fillers in front of one unit (200 MB): a wider gap is a damaged queue offset.
 const MAX_GAP: i64 = 10_000_000;
+type Guard<'a> = MutexGuard<'a, State>;
+
 /// No physical offset.
 const NONE: i64 = -1;
 
@@ -106,6 +108,15 @@ pub struct ConsumeQueue {
     state: Mutex<State>,
 }
 
+/// A queue that was found on disk.
+pub(super) struct RecoveredQueue {
+    pub(super) queue: Arc<ConsumeQueue>,
+    /// Physical offset from which its records must be dispatched again, when units were given up.
+    pub(super) again_from: Option<i64>,
+    /// Queue offset of the last unit that was given up, and its record's physical offset.
+    pub(super) given_up: Option<(i64, i64)>,
+}
+
 struct State {
     /// First unit of the first file.
     first: i64,
@@ -137,20 +148,18 @@ impl State {
 impl ConsumeQueue {
     /// A queue without a file.
     pub(super) fn create(files: &Arc<QueueFiles>, topic: &str, queue_id: i32) -> Arc<Self> {
-        let nothing = Recovered { first: 0, end: 0, max_physical: NONE, first_present: None, damaged: false };
-        Self::from_recovered(files, topic, queue_id, &nothing)
+        Self::from_recovered(files, topic, queue_id, &Recovered::NOTHING)
     }
 
-    /// The queue of an existing folder: reads its last files forward up to the first hole, removes what lies behind it. The second value is the physical
-    /// offset from which its records must be dispatched again, when units were given up.
+    /// The queue of an existing folder: reads its last files forward up to the first hole, removes what lies behind it.
     ///
     /// # Errors
     /// A file of a wrong length or name, or the system's; with the path.
-    pub(super) fn recover(files: &Arc<QueueFiles>, topic: &str, queue_id: i32) -> Result<(Arc<Self>, Option<i64>), StoreError> {
+    pub(super) fn recover(files: &Arc<QueueFiles>, topic: &str, queue_id: i32) -> Result<RecoveredQueue, StoreError> {
         let folder = files.root.join(topic).join(queue_id.to_string());
         let recovered = recover_folder(files, &folder)?;
         let again_from = recovered.damaged.then_some(recovered.max_physical.max(0));
-        Ok((Self::from_recovered(files, topic, queue_id, &recovered), again_from))
+        Ok(RecoveredQueue { queue: Self::from_recovered(files, topic, queue_id, &recovered), again_from, given_up: recovered.behind })
     }
 
     fn from_recovered(files: &Arc<QueueFiles>, topic: &str, queue_id: i32, found: &Recovered) -> Arc<Self> {
@@ -273,6 +282,24 @@ impl ConsumeQueue {
         } else if unit.end() <= self.max_physical_offset() || offset < state.end() {
             return self.mend(state, offset, unit);
         }
+        let mut state = self.fill_to(state, offset, missing)?;
+        self.push(&mut state, unit);
+        self.max_physical_offset.store(unit.end(), Ordering::Release);
+        self.max_offset.store(state.end(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Numbers below `offset` have been given to records that the log no longer has: no other gets them.
+    ///
+    /// # Errors
+    /// As [`ConsumeQueue::put_behind`].
+    pub(super) fn keep_numbering(&self, offset: i64) -> Result<(), StoreError> {
+        let state = self.fill_to(self.state.lock(), offset, CqUnit::FILLER)?;
+        self.max_offset.store(state.end(), Ordering::Release);
+        Ok(())
+    }
+
+    fn fill_to<'a>(&'a self, mut state: Guard<'a>, offset: i64, missing: CqUnit) -> Result<Guard<'a>, StoreError> {
         while state.end() < offset {
             if offset - state.end() > MAX_GAP {
                 let end = state.end();
@@ -289,10 +316,7 @@ impl ConsumeQueue {
                 state = self.state.lock();
             }
         }
-        self.push(&mut state, unit);
-        self.max_physical_offset.store(unit.end(), Ordering::Release);
-        self.max_offset.store(state.end(), Ordering::Release);
-        Ok(())
+        Ok(state)
     }
 
     fn push(&self, state: &mut State, unit: CqUnit) {
@@ -308,7 +332,7 @@ impl ConsumeQueue {
 
     /// The unit is already there, as far as offsets tell. The last one that recovery found may have lost the end of its tags code with a
     /// page that never reached the disk: it is written again when it belongs to the same record.
-    fn mend(&self, state: parking_lot::MutexGuard<'_, State>, offset: i64, unit: CqUnit) -> Result<(), StoreError> {
+    fn mend(&self, state: Guard<'_>, offset: i64, unit: CqUnit) -> Result<(), StoreError> {
         let suspect = state.suspect == offset;
         let (there, on_disk) = (state.end(), state.on_disk);
         drop(state);

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use crate::runtime::thread::Thread;
 
 use super::config::StoreConfig;
-use super::consume_queue::{ConsumeQueue, Maintenance, QueueFiles};
+use super::consume_queue::{ConsumeQueue, Maintenance, QueueFiles, RecoveredQueue};
 use super::deleted_topics::Marks;
 use super::error::StoreError;
 use super::file_cache::{FileCache, failed};
@@ -35,6 +35,8 @@ pub(super) struct ConsumeQueueTable {
     hasher: RandomState,
     shards: Vec<RwLock<Shard>>,
     again_from: Option<i64>,
+    /// Queues that had to give units up, the last of these, and its record's physical offset.
+    given_up: Vec<(Arc<ConsumeQueue>, i64, i64)>,
 }
 
 impl ConsumeQueueTable {
@@ -44,9 +46,10 @@ impl ConsumeQueueTable {
     /// # Errors
     /// A file of a wrong length, a queue that cannot be read: with the names.
     pub(super) fn load(config: &StoreConfig, fs: Arc<dyn Fs>) -> Result<Self, StoreError> {
+        look_for_other_kinds(config, &*fs)?;
         let root = config.root.join("consumequeue");
         let files = QueueFiles::new(fs, root, config.consume_queue_file_size, FileCache::capacity_of_process());
-        let found = Arc::new(find_queues(&files)?);
+        let found = Arc::new(find_queues(&*files.fs, &files.root)?);
         let threads = if config.recover_concurrently { config.recover_threads.min(found.len() / 8) } else { 0 };
         let recovery = Arc::new(Recovery { files: Arc::clone(&files), found, next: AtomicUsize::new(0), done: Mutex::default() });
         let helpers: Vec<Thread> = (1..threads)
@@ -65,14 +68,15 @@ impl ConsumeQueueTable {
         Self::from_recovered(files, done)
     }
 
-    fn from_recovered(files: Arc<QueueFiles>, done: Vec<RecoveredQueue>) -> Result<Self, StoreError> {
+    fn from_recovered(files: Arc<QueueFiles>, done: Vec<Result<RecoveredQueue, StoreError>>) -> Result<Self, StoreError> {
         let mut failures: Vec<StoreError> = Vec::new();
         let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
-        let mut table = Self { files, hasher: RandomState::default(), shards, again_from: None };
+        let mut table = Self { files, hasher: RandomState::default(), shards, again_from: None, given_up: Vec::new() };
         for outcome in done {
             match outcome {
-                Ok((queue, again_from)) => {
+                Ok(RecoveredQueue { queue, again_from, given_up }) => {
                     table.again_from = [table.again_from, again_from].into_iter().flatten().min();
+                    table.given_up.extend(given_up.map(|(offset, physical_offset)| (Arc::clone(&queue), offset, physical_offset)));
                     table.insert(queue);
                 }
                 Err(error) => failures.push(error),
@@ -163,6 +167,11 @@ impl ConsumeQueueTable {
 
     /// Sets every queue's next append offset to its max offset, and its min offset by the log's.
     pub(super) fn settle(&self, min_physical_offset: i64) {
+        for (queue, offset, _) in self.given_up.iter().filter(|(_, _, physical_offset)| *physical_offset < min_physical_offset) {
+            if let Err(error) = queue.keep_numbering(offset + 1) {
+                log::warn!("numbering not kept: topic={} queueId={} {error}", queue.topic(), queue.queue_id());
+            }
+        }
         for queue in self.all() {
             queue.set_next_append_offset(queue.max_offset());
             if let Err(error) = queue.correct_min_offset(min_physical_offset) {
@@ -296,7 +305,7 @@ impl ConsumeQueueTable {
     /// The system's.
     pub(super) fn remove_deleted(&self, marks: &Marks) -> Result<(), StoreError> {
         let mut maintenance = self.files.maintenance.lock();
-        let hidden = |queue: &ConsumeQueue| marks.hide(queue.topic(), queue.max_physical_offset() - 1);
+        let hidden = |queue: &ConsumeQueue| marks.of(queue.topic()) > 0 && marks.hide(queue.topic(), queue.max_physical_offset() - 1);
         for queue in self.all() {
             if hidden(&queue) {
                 let topic = self.files.root.join(queue.topic());
@@ -333,14 +342,12 @@ fn max_physical(shard: &Shard) -> i64 {
 
 // ---- load ----
 
-type RecoveredQueue = Result<(Arc<ConsumeQueue>, Option<i64>), StoreError>;
-
 /// Queues to recover, shared by the threads that do it.
 struct Recovery {
     files: Arc<QueueFiles>,
     found: Arc<Vec<(String, i32)>>,
     next: AtomicUsize,
-    done: Mutex<Vec<RecoveredQueue>>,
+    done: Mutex<Vec<Result<RecoveredQueue, StoreError>>>,
 }
 
 impl Recovery {
@@ -352,14 +359,36 @@ impl Recovery {
     }
 }
 
-/// Topic and id of every queue that has a folder.
-fn find_queues(files: &QueueFiles) -> Result<Vec<(String, i32)>, StoreError> {
+/// Queues of kinds that are not read must not be taken for empty ones. Batch queues end the start. Extension files may stay aside: a unit
+/// whose tags lie there is filtered by its message's own.
+fn look_for_other_kinds(config: &StoreConfig, fs: &dyn Fs) -> Result<(), StoreError> {
+    let batch = config.root.join("batchconsumequeue");
+    let mut topics: Vec<String> = find_queues(fs, &batch)?.into_iter().map(|(topic, _)| topic).collect();
+    topics.dedup();
+    if !topics.is_empty() {
+        let why = format!(
+            "batch consume queues (queue.type=BatchCQ) cannot be read, and {} topics have them: {}; move the folder away to serve all other \
+             topics without their messages",
+            topics.len(),
+            topics[..topics.len().min(NAMED_FAILURES)].join(", ")
+        );
+        return Err(StoreError::Damaged(batch, why));
+    }
+    let extension = config.root.join("consumequeue_ext");
+    if !find_queues(fs, &extension)?.is_empty() {
+        log::warn!("extension files of consume queues are not read, filters look into the messages: path={}", extension.display());
+    }
+    Ok(())
+}
+
+/// Topic and id of every queue that has a folder below `root`.
+fn find_queues(fs: &dyn Fs, root: &Path) -> Result<Vec<(String, i32)>, StoreError> {
     let mut found = Vec::new();
-    for (topic_folder, is_folder) in files.fs.list(&files.root).map_err(failed("list", &files.root))? {
+    for (topic_folder, is_folder) in fs.list(root).map_err(failed("list", root))? {
         let Some(topic) = topic_folder.file_name().and_then(|name| name.to_str()).filter(|_| is_folder) else {
             continue; // a plain file, or a name that is no text
         };
-        for (folder, is_folder) in files.fs.list(&topic_folder).map_err(failed("list", &topic_folder))? {
+        for (folder, is_folder) in fs.list(&topic_folder).map_err(failed("list", &topic_folder))? {
             let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             match name.parse::<i32>() {
                 Ok(queue_id) if is_folder && queue_id >= 0 && queue_id.to_string() == name => found.push((topic.to_owned(), queue_id)),

@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+use crate::common::hash::tags_code;
 use crate::common::record::{self, Record};
 use crate::common::{properties, sysflag};
 
@@ -313,7 +314,7 @@ impl<'a, L: LogView> Pull<'a, L> {
         if unit.physical_offset < self.gone_before {
             return true;
         }
-        if !self.filter.matches_code(unit.tags_code) {
+        if !unit.has_extension() && !self.filter.matches_code(unit.tags_code) {
             self.missed(GetStatus::NoMatchedMessage);
             return true;
         }
@@ -323,7 +324,7 @@ impl<'a, L: LogView> Pull<'a, L> {
                 self.gone_before = self.log.next_file_start(unit.physical_offset);
             }
             Some(place) if !is_record(&self.window.1[place.clone()]) => self.missed(GetStatus::MessageWasRemoving),
-            Some(place) if !self.matches_properties(&place) => self.missed(GetStatus::NoMatchedMessage),
+            Some(place) if !self.matches_record(unit, &place) => self.missed(GetStatus::NoMatchedMessage),
             Some(place) => self.add(place),
         }
         true
@@ -363,9 +364,15 @@ impl<'a, L: LogView> Pull<'a, L> {
         Some(0..size)
     }
 
-    fn matches_properties(&self, place: &std::ops::Range<usize>) -> bool {
-        !self.filter.needs_properties()
-            || Record::parse(&self.window.1[place.clone()]).is_ok_and(|record| self.filter.matches_properties(record.properties))
+    /// What the filter says of the record, as far as the unit's tags code did not tell.
+    fn matches_record(&self, unit: &CqUnit, place: &std::ops::Range<usize>) -> bool {
+        if !unit.has_extension() && !self.filter.needs_properties() {
+            return true;
+        }
+        let Ok(record) = Record::parse(&self.window.1[place.clone()]) else { return false };
+        let code = || tags_code(properties::find(record.properties, properties::TAGS));
+        (!unit.has_extension() || self.filter.matches_code(code()))
+            && (!self.filter.needs_properties() || self.filter.matches_properties(record.properties))
     }
 
     fn add(&mut self, place: std::ops::Range<usize>) {

@@ -125,7 +125,15 @@ impl Recovery<'_> {
         }
         self.warn_of_missing_files();
         self.queues.remove_deleted(&self.deleted.read())?;
+        let indexed = self.index.map(|index| index.last().1);
         let (start, end, mut walk) = self.walk_all()?;
+        if indexed.is_some_and(|indexed| indexed < self.positions.index_last.min(walk.from)) {
+            log::warn!(
+                "key index lacks records that it had, queries by key do not find them: from={} to={} (`petrel store repair` builds it anew)",
+                indexed.unwrap_or(0),
+                self.positions.index_last.min(walk.from)
+            );
+        }
         let end_offset = self.offset(end);
         if !self.segments.is_empty() {
             walk.report.truncated_bytes = self.cut(end)?;
@@ -186,8 +194,8 @@ impl Recovery<'_> {
         }
         let mut start = choice.find()?;
         loop {
-            let Report { sealed, sealed_bytes, .. } = walk.report;
-            let report = Report { sealed, sealed_bytes, ..Report::default() };
+            let RecoveryReport { sealed, sealed_bytes, .. } = walk.report;
+            let report = RecoveryReport { sealed, sealed_bytes, ..RecoveryReport::default() };
             let from = if start == BEGIN { i64::MIN } else { self.offset(start) };
             walk = Walk { report, from, ..Walk::default() };
             let end = self.walk(start, &mut walk)?;
