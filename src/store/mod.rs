@@ -38,7 +38,7 @@ mod sys;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod worker;
 
 pub use append::{AppendBatch, Appended};

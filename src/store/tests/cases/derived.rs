@@ -155,11 +155,22 @@ pub(super) const ROWS: &[Row] = &[
         end_queue_at(stopped, "TopicA", 0, 5);
         read_from_the_begin()
     }),
+    in_broker("58", "topics.json torn, .bak good", "a_damaged_file_gives_way_to_its_backup"),
+    in_broker("59", "topics.json missing, .bak there", "a_damaged_file_gives_way_to_its_backup"),
+    in_broker("60", "topics.json and .bak both unreadable", "without_a_readable_copy_the_broker_does_not_start"),
+    in_broker("60b", "topics.json unreadable, no .bak", "without_a_readable_copy_the_broker_does_not_start"),
+    in_broker("61", "topics.json empty", "an_empty_file_is_a_warning"),
+    in_broker("62", "consumerOffset.json ahead of the queue", "committed_offsets_ahead_of_their_queue_are_told_and_stay"),
+    in_broker("63", "delayOffset.json out of range", "delay_offsets_out_of_range_are_corrected_on_disk"),
     Row { number: "80", name: "one queue that cannot be read", case: Case::Run(an_unreadable_queue_stops_the_start) },
 ];
 
 const fn start(number: &'static str, name: &'static str, set_up: &'static SetUp, stops: &'static [Stop], damage: Damage) -> Row {
     Row { number, name, case: Case::Start(set_up, stops, damage) }
+}
+
+const fn in_broker(number: &'static str, name: &'static str, test: &'static str) -> Row {
+    Row { number, name, case: Case::Elsewhere("broker/broker/cases.rs", test) }
 }
 
 type Damage = fn(&mut Stopped) -> Expected;
