@@ -9,7 +9,7 @@
 //! - `max_offset` is published after the unit can be read.
 //! - A queue at rest costs this struct: no mapping, no descriptor, no buffer.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -39,6 +39,8 @@ const FILLERS_IN_MEMORY: i64 = 4_096;
 const MAX_GAP: i64 = 10_000_000;
 type Guard<'a> = MutexGuard<'a, State>;
 
+/// Damaged units that are remembered: others are found again.
+const MAX_DAMAGE: usize = 1_000;
 /// No physical offset.
 const NONE: i64 = -1;
 
@@ -53,7 +55,17 @@ pub(super) struct QueueFiles {
     pub(super) dirty: Mutex<Vec<Arc<ConsumeQueue>>>,
     pub(super) dirty_bytes: AtomicUsize,
     pub(super) maintenance: Mutex<Maintenance>,
+    pub(super) damage: Mutex<Damage>,
     next_key: AtomicU64,
+}
+
+/// Units that readers found damaged.
+#[derive(Default)]
+pub(super) struct Damage {
+    /// To be mended.
+    pub(super) found: Vec<(Arc<ConsumeQueue>, i64)>,
+    /// Cannot be mended: by queue key and offset.
+    stays: HashSet<(u64, i64)>,
 }
 
 /// State of the one who writes, removes or syncs files; its lock makes him the only one.
@@ -78,6 +90,7 @@ impl QueueFiles {
             dirty: Mutex::default(),
             dirty_bytes: AtomicUsize::new(0),
             maintenance: Mutex::default(),
+            damage: Mutex::default(),
             next_key: AtomicU64::new(1),
         })
     }
@@ -289,12 +302,12 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Numbers below `offset` have been given to records that the log no longer has: no other gets them.
+    /// Numbers below `offset` have been given to records that the log no longer has: no other gets them, `missing` stands there.
     ///
     /// # Errors
     /// As [`ConsumeQueue::put_behind`].
-    pub(super) fn keep_numbering(&self, offset: i64) -> Result<(), StoreError> {
-        let state = self.fill_to(self.state.lock(), offset, CqUnit::FILLER)?;
+    pub(super) fn keep_numbering(&self, offset: i64, missing: CqUnit) -> Result<(), StoreError> {
+        let state = self.fill_to(self.state.lock(), offset, missing)?;
         self.max_offset.store(state.end(), Ordering::Release);
         Ok(())
     }
@@ -625,7 +638,36 @@ impl ConsumeQueue {
         if self.max_physical_offset() <= end {
             return Ok(());
         }
-        let (keep, max_physical) = self.find_cut(end)?;
+        let (keep, max_physical) = self.find_cut(self.max_offset(), end)?;
+        self.cut_to(keep, max_physical, maintenance)
+    }
+
+    /// Gives up the units at the end that point at no record of theirs, as `holds` tells of an offset and its unit. Returns the offset of
+    /// the last one, and where it pointed.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn give_up_unless(
+        &self, holds: impl Fn(i64, &CqUnit) -> Result<bool, StoreError>, maintenance: &mut Maintenance,
+    ) -> Result<Option<(i64, i64)>, StoreError> {
+        let mut keep = self.max_offset();
+        let mut given_up = None;
+        while let Some(unit) = self.unit_at(keep - 1)?.filter(CqUnit::is_present) {
+            if holds(keep - 1, &unit)? {
+                break;
+            }
+            keep -= 1;
+            given_up.get_or_insert((keep, unit.physical_offset));
+        }
+        if given_up.is_some() {
+            let (_, max_physical) = self.find_cut(keep, i64::MAX)?;
+            self.cut_to(keep, max_physical, maintenance)?;
+        }
+        Ok(given_up)
+    }
+
+    /// Removes the units from `keep` on, and zeroes their places. The last record that has a unit then ends at `max_physical`.
+    fn cut_to(&self, keep: i64, max_physical: i64, maintenance: &mut Maintenance) -> Result<(), StoreError> {
         let (first, on_disk) = {
             let mut state = self.state.lock();
             let on_disk = state.on_disk;
@@ -646,11 +688,11 @@ impl ConsumeQueue {
         self.cut_files(maintenance, first, keep, on_disk)
     }
 
-    /// Offset behind the last unit whose record ends at or before `end`, and that record's end. Without such a unit, the offset of the first
-    /// unit that goes: fillers in front of it keep the numbering.
-    fn find_cut(&self, end: i64) -> Result<(i64, i64), StoreError> {
+    /// Of the units below `below`, the offset behind the last one whose record ends at or before `end`, and that record's end. Without such
+    /// a unit, the offset of the first unit that goes: fillers in front of it keep the numbering.
+    fn find_cut(&self, below: i64, end: i64) -> Result<(i64, i64), StoreError> {
         let first = self.state.lock().first;
-        let mut at = self.max_offset();
+        let mut at = below;
         let mut cut = at;
         let mut units = Vec::new();
         while at > first {
@@ -754,6 +796,57 @@ impl ConsumeQueue {
         state.min_physical = found.map_or(NONE, |(_, unit)| unit.physical_offset);
         self.min_offset.store(found.map_or(state.end(), |(offset, _)| offset), Ordering::Release);
         Ok(())
+    }
+
+    /// Puts a unit in the place of one that points at no message (a filler, a seal).
+    ///
+    /// # Errors
+    /// The system's; an offset outside the queue.
+    pub(super) fn replace(&self, offset: i64, unit: CqUnit) -> Result<(), StoreError> {
+        let mut maintenance = self.files.maintenance.lock();
+        {
+            let mut state = self.state.lock();
+            if !(state.first..state.end()).contains(&offset) {
+                let end = state.end();
+                drop(state);
+                return Err(self.refuse(format!("queueOffset={offset} has no unit, the queue ends at {end}")));
+            }
+            if offset <= self.min_offset() {
+                self.min_offset.store(offset, Ordering::Release);
+                state.min_physical = unit.physical_offset;
+            }
+            self.max_physical_offset.fetch_max(unit.end(), Ordering::AcqRel);
+            if offset >= state.on_disk {
+                let at = (offset - state.on_disk) as usize * CQ_UNIT_SIZE;
+                state.tail[at..at + CQ_UNIT_SIZE].copy_from_slice(&unit.encode());
+                return Ok(());
+            }
+        }
+        self.write(&mut maintenance, offset, &unit.encode())
+    }
+
+    // ---- damage ----
+
+    /// The unit at an offset is not what it was: it will be mended soon. False when nothing can be done about it.
+    pub(super) fn report_damage(&self, offset: i64) -> bool {
+        let mut damage = self.files.damage.lock();
+        if damage.stays.contains(&(self.key, offset)) {
+            return false;
+        }
+        if let Some(this) = self.this.upgrade().filter(|_| damage.found.len() < MAX_DAMAGE)
+            && !damage.found.iter().any(|(queue, there)| queue.key == self.key && *there == offset)
+        {
+            damage.found.push((this, offset));
+        }
+        true
+    }
+
+    /// What was reported at an offset stays as it is.
+    pub(super) fn leave_damage(&self, offset: i64) {
+        let mut damage = self.files.damage.lock();
+        if damage.stays.len() < MAX_DAMAGE {
+            damage.stays.insert((self.key, offset));
+        }
     }
 
     /// The topic was deleted: drops the tail, forgets the files. Under the put lock.

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use crate::runtime::thread::Thread;
 
 use super::config::StoreConfig;
-use super::consume_queue::{ConsumeQueue, Maintenance, QueueFiles, RecoveredQueue};
+use super::consume_queue::{ConsumeQueue, CqUnit, Maintenance, QueueFiles, RecoveredQueue};
 use super::deleted_topics::Marks;
 use super::error::StoreError;
 use super::file_cache::{FileCache, failed};
@@ -34,9 +34,23 @@ pub(super) struct ConsumeQueueTable {
     files: Arc<QueueFiles>,
     hasher: RandomState,
     shards: Vec<RwLock<Shard>>,
+    losses: Mutex<Losses>,
+}
+
+/// What a start had to give up.
+#[derive(Default)]
+struct Losses {
+    /// Physical offset from which the log must be dispatched again.
     again_from: Option<i64>,
     /// Queues that had to give units up, the last of these, and its record's physical offset.
     given_up: Vec<(Arc<ConsumeQueue>, i64, i64)>,
+}
+
+impl Losses {
+    fn add(&mut self, queue: &Arc<ConsumeQueue>, again_from: Option<i64>, given_up: Option<(i64, i64)>) {
+        self.again_from = [self.again_from, again_from].into_iter().flatten().min();
+        self.given_up.extend(given_up.map(|(offset, physical_offset)| (Arc::clone(queue), offset, physical_offset)));
+    }
 }
 
 impl ConsumeQueueTable {
@@ -71,12 +85,11 @@ impl ConsumeQueueTable {
     fn from_recovered(files: Arc<QueueFiles>, done: Vec<Result<RecoveredQueue, StoreError>>) -> Result<Self, StoreError> {
         let mut failures: Vec<StoreError> = Vec::new();
         let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
-        let mut table = Self { files, hasher: RandomState::default(), shards, again_from: None, given_up: Vec::new() };
+        let table = Self { files, hasher: RandomState::default(), shards, losses: Mutex::default() };
         for outcome in done {
             match outcome {
                 Ok(RecoveredQueue { queue, again_from, given_up }) => {
-                    table.again_from = [table.again_from, again_from].into_iter().flatten().min();
-                    table.given_up.extend(given_up.map(|(offset, physical_offset)| (Arc::clone(&queue), offset, physical_offset)));
+                    table.losses.lock().add(&queue, again_from, given_up);
                     table.insert(queue);
                 }
                 Err(error) => failures.push(error),
@@ -96,9 +109,9 @@ impl ConsumeQueueTable {
     }
 
     /// Physical offset from which the log must be dispatched again, however the last stop was, because [`ConsumeQueueTable::load`] found a
-    /// queue with a hole; `None` when every queue was whole.
+    /// queue with a hole, or [`ConsumeQueueTable::check_ends`] one with a wrong end; `None` when every queue was whole.
     pub(super) fn damaged_from(&self) -> Option<i64> {
-        self.again_from
+        self.losses.lock().again_from
     }
 
     /// A queue that exists.
@@ -165,10 +178,37 @@ impl ConsumeQueueTable {
         self.all().iter().try_for_each(|queue| queue.truncate_behind(end, &mut maintenance))
     }
 
-    /// Sets every queue's next append offset to its max offset, and its min offset by the log's.
-    pub(super) fn settle(&self, min_physical_offset: i64) {
-        for (queue, offset, _) in self.given_up.iter().filter(|(_, _, physical_offset)| *physical_offset < min_physical_offset) {
-            if let Err(error) = queue.keep_numbering(offset + 1) {
+    /// Checks the units at the queues' ends against the log, as `holds` tells of a queue, an offset and its unit, and gives up those that
+    /// point at no record of theirs: what the queue says of its last record decides what is dispatched again.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn check_ends(&self, holds: impl Fn(&ConsumeQueue, i64, &CqUnit) -> Result<bool, StoreError>) -> Result<(), StoreError> {
+        let mut maintenance = self.files.maintenance.lock();
+        for queue in self.all() {
+            let given_up = queue.give_up_unless(|offset, unit| holds(&queue, offset, unit), &mut maintenance)?;
+            if let Some((offset, _)) = given_up {
+                log::warn!(
+                    "consume queue ends with units of no record, which are dispatched again: topic={} queueId={} end={} given_up={}",
+                    queue.topic(),
+                    queue.queue_id(),
+                    queue.max_offset(),
+                    offset + 1 - queue.max_offset()
+                );
+                self.losses.lock().add(&queue, Some(queue.max_physical_offset().max(0)), given_up);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets every queue's next append offset to its max offset, and its min offset by the log's. Units that were given up and whose
+    /// records no one can dispatch again, since they are expired or one of `seals` stands in their place, keep their numbers.
+    pub(super) fn settle(&self, min_physical_offset: i64, seals: &[CqUnit]) {
+        let given_up = std::mem::take(&mut self.losses.lock().given_up);
+        for (queue, offset, physical_offset) in &given_up {
+            let seal = seals.iter().find(|seal| (seal.physical_offset..seal.end()).contains(physical_offset));
+            let missing = seal.copied().or((*physical_offset < min_physical_offset).then_some(CqUnit::FILLER));
+            if let Some(Err(error)) = missing.map(|missing| queue.keep_numbering(offset + 1, missing)) {
                 log::warn!("numbering not kept: topic={} queueId={} {error}", queue.topic(), queue.queue_id());
             }
         }
@@ -236,6 +276,11 @@ impl ConsumeQueueTable {
     /// Bytes of tails that wait for a flush.
     pub(super) fn dirty_bytes(&self) -> usize {
         self.files.dirty_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Units that readers found damaged since the last call.
+    pub(super) fn take_damage(&self) -> Vec<(Arc<ConsumeQueue>, i64)> {
+        std::mem::take(&mut self.files.damage.lock().found)
     }
 
     /// How many appends the queues of these topics (ascending) have numbered. Rises with each; certain only under the put lock.
@@ -324,6 +369,7 @@ impl Drop for ConsumeQueueTable {
     fn drop(&mut self) {
         self.files.dirty.lock().clear();
         self.files.maintenance.lock().unsynced.clear();
+        self.files.damage.lock().found.clear();
     }
 }
 

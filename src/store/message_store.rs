@@ -175,7 +175,7 @@ impl MessageStore {
         let (interval, timeout) = (Duration::from_millis(config.flush_interval_ms), Duration::from_millis(config.sync_flush_timeout_ms));
         let flusher = Flusher::new(Arc::clone(&log), Arc::clone(&fs), Arc::clone(&latch), interval, timeout);
         let allocator = Allocator::new(Arc::clone(&log), Arc::clone(&fs), Arc::clone(&guard), Arc::clone(&flusher));
-        let dispatch = DispatchService::start(&config.tag, Arc::clone(&log), dispatcher, end)
+        let dispatch = DispatchService::start(&config.tag, Arc::clone(&log), Arc::clone(&dispatcher), end)
             .map_err(|error| StoreError::Io("start a thread of", config.root.clone(), error))?;
         let dispatch = Arc::new(dispatch);
         let positions = Positions { confirm_offset: last_record, flushed_offset: Some(end), queues_digest: 0, ..positions };
@@ -188,6 +188,7 @@ impl MessageStore {
                 log: Arc::clone(&log),
                 flusher: Arc::clone(&flusher),
                 dispatch: Arc::clone(&dispatch),
+                dispatcher,
                 queues: Arc::clone(&queues),
                 index: index.clone(),
                 checkpoint,

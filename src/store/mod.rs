@@ -29,6 +29,7 @@ mod latch;
 mod lock_file;
 mod mapped_file;
 mod mapped_file_queue;
+mod mend;
 mod recovery;
 mod scan;
 mod seal;

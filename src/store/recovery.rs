@@ -22,7 +22,7 @@ use super::mapped_file::MappedFile;
 use super::mapped_file_queue::Segment;
 use super::scan::{Found, Place, Scanner, find_record};
 use super::seal::{self, Hole};
-use super::start_place::{BEGIN, StartPlace};
+use super::start_place::{BEGIN, StartPlace, points_home};
 
 /// Units of consume queues that may wait in memory while recovery dispatches, bytes.
 const MAX_DIRTY_BYTES: usize = 16 << 20;
@@ -125,6 +125,10 @@ impl Recovery<'_> {
         }
         self.warn_of_missing_files();
         self.queues.remove_deleted(&self.deleted.read())?;
+        let unlike_noted = self.positions.queues_digest != 0 && self.positions.queues_digest != self.queues.digest();
+        if !self.segments.is_empty() && (!self.clean || unlike_noted) {
+            self.queues.check_ends(|queue, offset, unit| points_home(&self.segments, self.file_size(), queue, offset, unit))?;
+        }
         let indexed = self.index.map(|index| index.last().1);
         let (start, end, mut walk) = self.walk_all()?;
         if indexed.is_some_and(|indexed| indexed < self.positions.index_last.min(walk.from)) {
@@ -146,7 +150,7 @@ impl Recovery<'_> {
         if let Some(Err(error)) = self.index.map(|index| index.truncate_behind(end_offset)) {
             log::warn!("index not cut behind the log, keys may be missing in it: {error}");
         }
-        self.queues.settle(self.segments.first().map_or(0, |segment| segment.start));
+        self.queues.settle(self.segments.first().map_or(0, |segment| segment.start), &self.dispatcher.take_seals());
         let Walk { mut report, last_record, last_store_timestamp, .. } = walk;
         report.ms = started.elapsed().as_millis();
         Ok(Recovered { files: self.map(end)?, end: end_offset, last_record, last_store_timestamp, report })
