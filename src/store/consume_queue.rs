@@ -798,6 +798,26 @@ impl ConsumeQueue {
         Ok(())
     }
 
+    /// First unit whose record lies at or behind a physical offset, with its queue offset.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn first_behind(&self, physical_offset: i64) -> Result<Option<(i64, CqUnit)>, StoreError> {
+        let (mut low, mut high) = (self.state.lock().first, self.max_offset());
+        let mut found = None;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.next_present(middle, high)? {
+                Some((offset, unit)) if unit.physical_offset < physical_offset => low = offset + 1,
+                present => {
+                    found = present.or(found);
+                    high = middle;
+                }
+            }
+        }
+        Ok(found)
+    }
+
     /// Puts a unit in the place of one that points at no message (a filler, a seal).
     ///
     /// # Errors

@@ -35,7 +35,8 @@ use super::latch::Latch;
 use super::lock_file::{AbortMark, StoreLock};
 use super::mapped_file_queue::{Segment, open_segments};
 use super::reading::{self, Boundary, GetLimits, GetResult, MessageFilter, QueryResult};
-use super::recovery::{Recovered, Recovery, RecoveryReport, SYNC_FAILED};
+pub use super::recovery::RecoveryReport;
+use super::recovery::{Recovered, Recovery, SYNC_FAILED};
 use super::worker::Worker;
 
 /// Longest topic, bytes.
@@ -144,7 +145,8 @@ impl MessageStore {
         create_dir(&*fs, &root)?;
         let lock = StoreLock::take(&root, &*fs)?;
         let (abort, unclean) = AbortMark::create(&root, &fs)?;
-        log::info!("store opens: root={} last_stop={}", root.display(), if unclean { "abrupt" } else { "clean" });
+        let last_stop = if unclean { "abrupt" } else { "clean" };
+        log::info!("store opens: root={} last_stop={last_stop} optimized_recovery={}", root.display(), config.optimized_recovery);
         let loaded = Loaded::load(&config, &fs, !unclean).inspect_err(|_| {
             if !unclean && let Err(error) = abort.remove() {
                 log::warn!("abort mark stays: {error}"); // nothing has been changed, but the next start will look closer
@@ -209,7 +211,8 @@ impl MessageStore {
         let progress = Arc::clone(&dispatch);
         let cleaner = Cleaner::new(&config, parts, clock.clone(), move || progress.dispatched_offset());
         let appender =
-            LogAppender::new(Arc::clone(&log), clock, Arc::clone(&allocator), Arc::clone(&guard), Arc::clone(&latch), Arc::clone(&queues));
+            LogAppender::new(Arc::clone(&log), clock, Arc::clone(&allocator), Arc::clone(&guard), Arc::clone(&latch), Arc::clone(&queues))
+                .with_record_crc(config.append_record_crc);
         let follower = Arc::clone(&dispatch);
         flusher.on_flushed(move || follower.wake());
         let mark = config.root.join(SYNC_FAILED);
@@ -252,6 +255,11 @@ impl MessageStore {
         let cleaner = Arc::clone(&self.cleaner);
         running.clean = Some(Worker::spawn(tag, "clean", latch, move || cleaner.run())?);
         Ok(())
+    }
+
+    /// What recovery did when the store was opened.
+    pub fn recovery(&self) -> RecoveryReport {
+        self.recovery
     }
 
     /// From now on `listener` is told of arrivals. Once.
@@ -308,6 +316,8 @@ impl MessageStore {
     /// # Errors
     /// [`PutError`]; nothing was staged.
     pub fn stage(&self, batch: &mut AppendBatch, draft: &Draft<'_>) -> Result<(), PutError> {
+        let with_crc = self.config.append_record_crc.then(|| record::with_record_crc(draft.properties));
+        let draft = &Draft { properties: with_crc.as_deref().unwrap_or(draft.properties), ..*draft };
         self.check(draft)?;
         let numbered = has_unit(draft.sys_flag);
         let queue = numbered.then(|| self.queues.get_or_create(draft.topic, draft.queue_id));
@@ -514,11 +524,6 @@ impl MessageStore {
     /// Deletes expired commit-log files now, whatever the hour (request 329). Slow.
     pub fn delete_expired_files(&self) {
         self.cleaner.clean(true);
-    }
-
-    /// What the start made of the files it found.
-    pub fn recovery(&self) -> &RecoveryReport {
-        &self.recovery
     }
 
     /// Numbers.

@@ -46,6 +46,5 @@ pub use append::{AppendBatch, Appended};
 pub use config::{FlushDiskType, StoreConfig};
 pub use error::{PutError, StoreError};
 pub use fs::RealFs;
-pub use message_store::{Durability, FlushWatch, MessageStore, ShutdownReport};
+pub use message_store::{Durability, FlushWatch, MessageStore, RecoveryReport, ShutdownReport};
 pub use reading::{GetLimits, GetResult, GetStatus, MessageFilter, QueryResult};
-pub use recovery::RecoveryReport;

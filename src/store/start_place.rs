@@ -14,7 +14,7 @@ use super::dispatch::has_unit;
 use super::error::StoreError;
 use super::index::Index;
 use super::mapped_file_queue::Segment;
-use super::scan::{Found, Place, Scanner, first_store_time};
+use super::scan::{Checks, Found, Place, Reads, Scanner, first_store_time};
 use super::seal::is_seal;
 
 /// A checkpoint this far ahead of the newest record was written under a wrong clock, ms.
@@ -29,8 +29,8 @@ pub(super) struct StartPlace<'a> {
     pub(super) segments: &'a [Segment],
     /// `mappedFileSizeCommitLog`.
     pub(super) file_size: usize,
-    /// `checkCRCOnRecover`.
-    pub(super) check_crc: bool,
+    /// What a record must stand.
+    pub(super) checks: Checks,
     /// The checkpoint as it was found.
     pub(super) positions: &'a Positions,
     /// The last run ended in order.
@@ -125,7 +125,7 @@ impl StartPlace<'_> {
 
     /// What `look` makes of the record at a place; `None` when there is none.
     fn with_record_at<R>(&self, place: Place, look: impl FnOnce(&Record<'_>) -> R) -> Result<Option<R>, StoreError> {
-        let mut scanner = Scanner::new(self.segments, self.file_size, self.check_crc, place.index);
+        let mut scanner = Scanner::new(self.segments, self.file_size, self.checks, Reads::Records, place.index);
         scanner.go_to(place);
         Ok(match scanner.next()? {
             Found::Record(record, found) if found == place => Some(look(&record)),
@@ -136,7 +136,7 @@ impl StartPlace<'_> {
     /// The last file whose first record counts and pleases (start of the file, store time); the first file if none does.
     fn last_file(&self, pleases: impl Fn(i64, i64) -> bool) -> Result<usize, StoreError> {
         for (index, segment) in self.segments.iter().enumerate().skip(1).rev() {
-            if let Some(store_timestamp) = first_store_time(segment, self.file_size, self.check_crc)?
+            if let Some(store_timestamp) = first_store_time(segment, self.file_size, self.checks)?
                 && pleases(segment.start, store_timestamp)
             {
                 return Ok(index);

@@ -23,7 +23,11 @@ pub(super) const ROWS: &[Row] = &[
     row("9", "last record: zeros for its properties", Case::Start(&STANDARD, A, zeros_for_properties)),
     row("10", "the same where every record has a CRC of its own", Case::Start(&RECORD_CRC, A, zeros_for_checked_properties)),
     row("11", "last record: total size wrong by 1", Case::Start(&STANDARD, A, |stopped| last_size(stopped, |size| size + 1, "total size"))),
-    row("12", "last record: total size beyond the file", Case::Start(&STANDARD, A, |stopped| last_size(stopped, |_| 1 << 20, "total size"))),
+    row(
+        "12",
+        "last record: total size beyond the file",
+        Case::Start(&STANDARD, A, |stopped| last_size(stopped, |_| 1 << 20, "total size")),
+    ),
     row("13", "last record: total size negative", Case::Start(&STANDARD, A, |stopped| last_size(stopped, |_| i32::MIN, "total size"))),
     row("14", "last record: illegal magic", Case::Start(&STANDARD, A, illegal_magic_at_the_end)),
     row("15", "one bit of a body in the middle of the last file", Case::Start(&STANDARD, A, |stopped| flip_a_bit(stopped, 3))),
@@ -57,8 +61,16 @@ pub(super) const ROWS: &[Row] = &[
     row("73", "stale record behind a new, shorter tail", Case::Run(two_crashes)),
     row("75", "forceVerifyPropCRC=true on an old store", Case::Start(&STANDARD, AN, forced_crc_on_an_old_store)),
     row("81", "read in batches and record by record", Case::Run(both_ways_of_reading)),
-    row("82", "3 files committed to memory only (there is no transient pool here: as Java's leaves it)", Case::Start(&STANDARD, A, lost_pool)),
-    row("83", "torn record of an inner batch (there is no batch queue here: one unit each)", Case::Start(&INNER_BATCH, A, torn_inner_batch)),
+    row(
+        "82",
+        "3 files committed to memory only (there is no transient pool here: as Java's leaves it)",
+        Case::Start(&STANDARD, A, lost_pool),
+    ),
+    row(
+        "83",
+        "torn record of an inner batch (there is no batch queue here: one unit each)",
+        Case::Start(&INNER_BATCH, A, torn_inner_batch),
+    ),
     row("85", "a record that leaves room for the blank record only", Case::Start(&EXACT, AN, |_| Opens::whole())),
     row("86", "the log on two paths, one missing", Case::Run(two_paths)),
     row("87", "folder that cannot be written", Case::Run(denied)),
@@ -253,7 +265,7 @@ fn flip_a_bit(stopped: &mut Stopped, file: usize) -> Expected {
         seal.check_crc().unwrap();
         assert_eq!((seal.total_size, seal.physical_offset, seal.v2), (damaged.size(), offset, false));
         assert_eq!(sysflag::transaction_type(seal.sys_flag), sysflag::TRANSACTION_ROLLBACK);
-        let line = opened.lines.iter().find(|line| line.starts_with("ERROR") && line.contains("are lost")).unwrap();
+        let line = opened.lines.iter().find(|line| line.starts_with("ERROR") && line.contains("its records are lost")).unwrap();
         let parts = [
             format!("offset={offset} bytes={} ", damaged.size()),
             format!("topic={} queue_id={} queue_offset={}", damaged.topic, damaged.queue_id, damaged.appended.queue_offset),

@@ -195,6 +195,8 @@ pub(super) struct Opens {
     pub(super) end: Option<i64>,
     /// Holes sealed, each kept under `lost/`.
     pub(super) sealed: u64,
+    /// What is wrong lies before the place where the start began to read; another start may find it.
+    pub(super) unread: bool,
     /// Parts of lines that are logged.
     pub(super) logs: Vec<&'static str>,
     /// More that must be true.
@@ -324,14 +326,15 @@ fn opens_and_holds(stopped: &Stopped, opens: &Opens) {
     }
     check_messages(&store, stopped, opens);
     if let Some(and) = opens.and {
-        and(&Opened { store: &store, stopped, report, stats: store.stats(), lines: &lines });
+        and(&Opened { store: &store, stopped, report: &report, stats: store.stats(), lines: &lines });
     }
     let end = store.stats().max_physical_offset;
     assert!(store.shutdown(DEADLINE).clean);
     drop(store);
     invariants::hold(&stopped.config, end);
     let files = files_of(stopped.root());
-    for stop in [Stop::Clean, Stop::Abrupt] {
+    let stops = if opens.unread { N } else { &[Stop::Clean, Stop::Abrupt] };
+    for stop in stops.iter().copied() {
         if stop == Stop::Abrupt {
             std::fs::write(stopped.path("abort"), "1").unwrap();
         }
