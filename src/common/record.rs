@@ -99,6 +99,11 @@ fn record_crc_digits(record: &[u8]) -> Option<std::ops::Range<usize>> {
     named.then_some(value..value + RECORD_CRC_DIGITS)
 }
 
+/// Whether a record ends with a CRC of its own. `record` has the record's length.
+pub fn has_record_crc(record: &[u8]) -> bool {
+    record_crc_digits(record).is_some()
+}
+
 /// Writes the CRC into a record that has room for it ([`with_record_crc`]) and its place ([`place`]).
 pub fn fill_record_crc(record: &mut [u8]) {
     let Some(digits) = record_crc_digits(record) else { return };

@@ -350,12 +350,13 @@ impl ConsumeQueueTable {
     /// The system's.
     pub(super) fn remove_deleted(&self, marks: &Marks) -> Result<(), StoreError> {
         let mut maintenance = self.files.maintenance.lock();
-        let hidden = |queue: &ConsumeQueue| marks.of(queue.topic()) > 0 && marks.hide(queue.topic(), queue.max_physical_offset() - 1);
+        let marked = |queue: &ConsumeQueue| marks.of(queue.topic()) > 0;
+        let hidden = |queue: &ConsumeQueue| marked(queue) && marks.hide(queue.topic(), queue.max_physical_offset() - 1);
         for queue in self.all() {
             if hidden(&queue) {
                 let topic = self.files.root.join(queue.topic());
                 self.remove_folder(&mut maintenance, &topic.join(queue.queue_id().to_string()), &topic)?;
-            } else if marks.of(queue.topic()) > 0 {
+            } else if marked(&queue) {
                 queue.clean(marks.of(queue.topic()), &mut maintenance)?;
             }
         }

@@ -29,6 +29,7 @@ use super::dispatch::{DispatchService, Dispatcher, has_unit};
 use super::error::{PutError, StoreError};
 use super::flush::Flusher;
 pub use super::flush::{Durability, FlushWatch};
+use super::foreign;
 use super::fs::Fs;
 use super::index::Index;
 use super::latch::Latch;
@@ -562,8 +563,10 @@ impl Loaded {
     fn load(config: &StoreConfig, fs: &Arc<dyn Fs>, clean: bool) -> Result<Self, StoreError> {
         let dir = config.commit_log_path.clone().unwrap_or_else(|| config.root.join("commitlog"));
         create_dir(&**fs, &dir)?;
+        foreign::refuse_rocksdb(&**fs, &config.root)?;
         let (checkpoint, positions) = Checkpoint::load(&config.root, Arc::clone(fs))?;
         let segments = open_segments(&**fs, &dir, config.commit_log_file_size)?;
+        foreign::refuse_records_without_crc(config, &segments)?;
         let queues = Arc::new(ConsumeQueueTable::load(config, Arc::clone(fs))?);
         let safe_timestamp = (!clean).then_some(positions.index_timestamp);
         let index = if config.index_enable { Some(Arc::new(Index::load(config, Arc::clone(fs), safe_timestamp)?)) } else { None };

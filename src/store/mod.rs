@@ -22,6 +22,7 @@ mod disk;
 mod dispatch;
 mod file_cache;
 mod flush;
+mod foreign;
 mod format;
 mod index;
 mod index_file;

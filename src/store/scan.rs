@@ -259,24 +259,26 @@ pub(super) fn first_store_time(segment: &Segment, file_size: usize, checks: Chec
     }
 }
 
-/// Which records may count behind damage: what is older than those in front of it lies there from a log that was cut at some time.
+/// Which records count behind damage: what is older than those in front of it lies there from a log that was cut at some time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NotBefore {
+pub(super) struct Wanted {
     /// Store time of the records in front.
-    pub(super) store_timestamp: i64,
+    pub(super) not_before: i64,
     /// Up to here the log is known to have been on disk: nothing older lies there, whatever the clock said.
     pub(super) unless_before: i64,
+    /// A record needs a CRC of all of it.
+    pub(super) record_crc: bool,
 }
 
-impl From<i64> for NotBefore {
-    fn from(store_timestamp: i64) -> Self {
-        Self { store_timestamp, unless_before: 0 }
+impl From<i64> for Wanted {
+    fn from(not_before: i64) -> Self {
+        Self { not_before, unless_before: 0, record_crc: false }
     }
 }
 
-impl NotBefore {
+impl Wanted {
     fn admits(self, offset: i64, store_timestamp: i64) -> bool {
-        offset < self.unless_before || store_timestamp >= self.store_timestamp
+        offset < self.unless_before || store_timestamp >= self.not_before
     }
 }
 
@@ -286,9 +288,9 @@ impl NotBefore {
 /// # Errors
 /// The system's.
 pub(super) fn find_end_of_damage(
-    segments: &[Segment], file_size: usize, from: Place, not_before: impl Into<NotBefore>,
+    segments: &[Segment], file_size: usize, from: Place, wanted: impl Into<Wanted>,
 ) -> Result<Option<Place>, StoreError> {
-    let Some(next) = find_record(segments, file_size, from, not_before)? else { return Ok(None) };
+    let Some(next) = find_record(segments, file_size, from, wanted)? else { return Ok(None) };
     if next.index == from.index {
         return Ok(Some(next));
     }
@@ -322,9 +324,9 @@ fn find_blank(segment: &Segment, file_size: usize, from: usize) -> Result<Option
 /// # Errors
 /// The system's.
 pub(super) fn find_record(
-    segments: &[Segment], file_size: usize, after: Place, not_before: impl Into<NotBefore>,
+    segments: &[Segment], file_size: usize, after: Place, wanted: impl Into<Wanted>,
 ) -> Result<Option<Place>, StoreError> {
-    let not_before = not_before.into();
+    let wanted = wanted.into();
     let finder = memmem::Finder::new(&[0xDA, 0xA3, 0x20]);
     let mut buffer = vec![0; SEARCH_BATCH];
     for (index, segment) in segments.iter().enumerate().skip(after.index) {
@@ -337,7 +339,7 @@ pub(super) fn find_record(
             segment.file.read_exact_at(&mut buffer[..len], at as u64).map_err(failed)?;
             for hit in finder.find_iter(&buffer[..len]) {
                 let Some(start) = (at + hit).checked_sub(record::MAGIC).filter(|start| *start >= first) else { continue };
-                if counts(segment, file_size, start, not_before).map_err(failed)? {
+                if counts(segment, file_size, start, wanted).map_err(failed)? {
                     return Ok(Some(Place { index, at: start }));
                 }
             }
@@ -351,11 +353,12 @@ pub(super) fn find_record(
 }
 
 /// Whether a record counts at a position where something like its magic is.
-fn counts(segment: &Segment, file_size: usize, at: usize, not_before: NotBefore) -> io::Result<bool> {
+fn counts(segment: &Segment, file_size: usize, at: usize, wanted: Wanted) -> io::Result<bool> {
     let offset = segment.start + at as i64;
     let mut bytes = Vec::new();
     Ok(read_record(segment, file_size, at, &mut bytes)?
-        && check(&bytes, offset, true.into()).is_ok_and(|record| not_before.admits(offset, record.store_timestamp)))
+        && check(&bytes, offset, Checks { body_crc: true, record_crc: wanted.record_crc })
+            .is_ok_and(|record| wanted.admits(offset, record.store_timestamp)))
 }
 
 /// Reads what may be a record at a position: its magic, its place and its lengths look right. Whether it does.

@@ -12,7 +12,7 @@ use crate::store::config::FlushDiskType;
 use crate::store::consume_queue::CqUnit;
 use crate::store::dispatch::has_unit;
 use crate::store::error::StoreError;
-use crate::store::scan::{NotBefore, Place, find_end_of_damage, read_record};
+use crate::store::scan::{Place, Wanted, find_end_of_damage, read_record};
 use crate::store::seal::{self, Hole, Seals};
 
 use super::witness::{Identity, Known, Misnamed, Witness};
@@ -26,11 +26,14 @@ impl Recovery<'_> {
     pub(super) fn behind_damage(
         &self, at: Place, why: &str, walk: &mut Walk, witness: &mut Witness<'_>,
     ) -> Result<Option<Place>, StoreError> {
-        let not_before =
-            NotBefore { store_timestamp: walk.time_of_neighbours(), unless_before: self.positions.flushed_offset.unwrap_or(0) };
+        let wanted = Wanted {
+            not_before: walk.time_of_neighbours(),
+            unless_before: self.positions.flushed_offset.unwrap_or(0),
+            record_crc: self.config.force_record_crc,
+        };
         let mut from = at;
         loop {
-            let Some(next) = find_end_of_damage(&self.segments, self.file_size(), from, not_before)? else {
+            let Some(next) = find_end_of_damage(&self.segments, self.file_size(), from, wanted)? else {
                 return Ok(None);
             };
             let holes = Hole::between(at, next, self.file_size());

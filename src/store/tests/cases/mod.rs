@@ -201,6 +201,8 @@ pub(super) struct Opens {
     pub(super) logs: Vec<&'static str>,
     /// More that must be true.
     pub(super) and: Option<fn(&Opened<'_>)>,
+    /// And of the files in the end, when the store has been written on.
+    pub(super) then: Option<fn(&Stopped)>,
 }
 
 impl Opens {
@@ -331,7 +333,7 @@ fn opens_and_holds(stopped: &Stopped, opens: &Opens) {
     let end = store.stats().max_physical_offset;
     assert!(store.shutdown(DEADLINE).clean);
     drop(store);
-    invariants::hold(&stopped.config, end);
+    invariants::hold(&stopped.config, end, !opens.changed.is_empty());
     let files = files_of(stopped.root());
     let stops = if opens.unread { N } else { &[Stop::Clean, Stop::Abrupt] };
     for stop in stops.iter().copied() {
@@ -355,7 +357,10 @@ fn opens_and_holds(stopped: &Stopped, opens: &Opens) {
     check_messages(&store, stopped, opens);
     let end = store.stats().max_physical_offset;
     assert!(store.shutdown(DEADLINE).clean);
-    invariants::hold(&stopped.config, end);
+    invariants::hold(&stopped.config, end, !opens.changed.is_empty());
+    if let Some(then) = opens.then {
+        then(stopped);
+    }
 }
 
 /// What is kept is where it was, what is not is not.
