@@ -818,7 +818,7 @@ impl ConsumeQueue {
         Ok(found)
     }
 
-    /// Puts a unit in the place of one that points at no message (a filler, a seal).
+    /// Puts a unit in the place of one that points at no message of its own.
     ///
     /// # Errors
     /// The system's; an offset outside the queue.
@@ -831,11 +831,13 @@ impl ConsumeQueue {
                 drop(state);
                 return Err(self.refuse(format!("queueOffset={offset} has no unit, the queue ends at {end}")));
             }
-            if offset <= self.min_offset() {
+            if offset <= self.min_offset() && unit.is_present() {
                 self.min_offset.store(offset, Ordering::Release);
                 state.min_physical = unit.physical_offset;
             }
-            self.max_physical_offset.fetch_max(unit.end(), Ordering::AcqRel);
+            if unit.is_present() {
+                self.max_physical_offset.fetch_max(unit.end(), Ordering::AcqRel);
+            }
             if offset >= state.on_disk {
                 let at = (offset - state.on_disk) as usize * CQ_UNIT_SIZE;
                 state.tail[at..at + CQ_UNIT_SIZE].copy_from_slice(&unit.encode());

@@ -540,7 +540,8 @@ pub(super) fn message_at<L: LogView>(
 ) -> Option<(i64, Option<Bytes>)> {
     let queue = queues.get(topic, queue_id)?;
     let unit = visible_unit(log, &queue, offset)?;
-    if unit == CqUnit::FILLER || unit.is_present() && unit.physical_offset < log.min_offset() {
+    let is_gone = unit.is_present() && unit.end() <= log.max_offset() && log.slice_to_end(unit.physical_offset).is_none();
+    if unit == CqUnit::FILLER || is_gone {
         return Some((unit.tags_code, None));
     }
     let bytes = if unit.is_present() { log.slice(unit.physical_offset, unit.size as usize) } else { None };
