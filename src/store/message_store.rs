@@ -4,6 +4,7 @@
 //! dispatch reach its end, flush what is derived, write the checkpoint, remove `abort`, release the lock. Both are one
 //! readable function.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -168,7 +169,8 @@ impl MessageStore {
         config: StoreConfig, fs: Arc<dyn Fs>, clock: Clock, abort: AbortMark, loaded: Loaded, recovered: Recovered,
     ) -> Result<Self, StoreError> {
         let Loaded { dir, checkpoint, positions, queues, index, deleted, dispatcher, .. } = loaded;
-        let Recovered { files, end, last_record, last_store_timestamp, report } = recovered;
+        let Recovered { files, end, last_record, last_store_timestamp, distrusted, report } = recovered;
+        let positions = if distrusted { positions.without_queues() } else { positions };
         log::info!("recovered: {report} end={end}");
         let sync_flush = config.flush_disk_type == FlushDiskType::Sync;
         let latch = Arc::new(Latch::default());
@@ -593,6 +595,8 @@ impl Loaded {
             index: self.index.as_deref(),
             deleted: &self.deleted,
             dispatcher: &self.dispatcher,
+            checkpoint: &self.checkpoint,
+            distrusted: Cell::new(false),
         };
         recovery.run()
     }

@@ -24,6 +24,7 @@ use crate::runtime::thread::Thread;
 
 pub(crate) mod cases;
 mod deletion;
+mod derived_damage;
 mod paths;
 
 const FILE_SIZE: usize = 64 << 10;

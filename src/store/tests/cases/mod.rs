@@ -19,7 +19,7 @@ use crate::store::message_store::StoreStats;
 use crate::store::recovery::RecoveryReport;
 
 mod derived;
-mod invariants;
+pub(super) mod invariants;
 mod log;
 
 /// A row of the table.
