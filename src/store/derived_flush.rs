@@ -15,10 +15,11 @@ use super::checkpoint::{Checkpoint, Positions};
 use super::commit_log::CommitLog;
 use super::consume_queue_table::ConsumeQueueTable;
 use super::disk::DiskGuard;
-use super::dispatch::DispatchService;
+use super::dispatch::{DispatchService, Dispatcher};
 use super::error::StoreError;
 use super::flush::Flusher;
 use super::index::Index;
+use super::mend::mend;
 use super::signal::Signal;
 
 /// Longest time between two thorough flushes while messages come.
@@ -36,6 +37,8 @@ pub(super) struct Parts {
     pub(super) flusher: Arc<Flusher>,
     /// Knows what has been dispatched.
     pub(super) dispatch: Arc<DispatchService>,
+    /// Knows what a record's unit is.
+    pub(super) dispatcher: Arc<Dispatcher>,
     /// Consume queues.
     pub(super) queues: Arc<ConsumeQueueTable>,
     /// Key index.
@@ -83,7 +86,18 @@ impl DerivedFlusher {
         let stopping = || self.stopping.load(Ordering::Acquire);
         while !stopping() {
             self.signal.sleep_unless(Some(self.interval), stopping);
+            self.mend_queues();
             self.flush(false);
+        }
+    }
+
+    /// Units that readers found damaged are made anew from the log.
+    fn mend_queues(&self) {
+        let Parts { log, dispatcher, queues, .. } = &self.parts;
+        for (queue, offset) in queues.take_damage() {
+            if let Err(error) = mend(&**log, dispatcher, &queue, offset) {
+                log::warn!("damaged unit not mended: topic={} queueId={} queueOffset={offset} {error}", queue.topic(), queue.queue_id());
+            }
         }
     }
 

@@ -49,8 +49,8 @@ pub(super) struct Dispatcher {
     deleted: Arc<DeletedTopics>,
     delay_levels_ms: Vec<i64>,
     index_failures: Mutex<(u64, Option<Instant>)>,
-    /// The last seal of damage that came by: stands for units whose records it may have replaced.
-    last_seal: Mutex<CqUnit>,
+    /// Seals of damage that came by: each may stand for units whose records it has replaced.
+    seals: Mutex<Vec<CqUnit>>,
 }
 
 /// What became of a record.
@@ -94,8 +94,7 @@ impl Dispatcher {
     pub(super) fn new(
         queues: Arc<ConsumeQueueTable>, index: Option<Arc<Index>>, deleted: Arc<DeletedTopics>, delay_levels_ms: Vec<i64>,
     ) -> Self {
-        let last_seal = Mutex::new(CqUnit::FILLER);
-        Self { queues, index, deleted, delay_levels_ms, index_failures: Mutex::default(), last_seal }
+        Self { queues, index, deleted, delay_levels_ms, index_failures: Mutex::default(), seals: Mutex::default() }
     }
 
     /// Dispatches a record that lies at `physical_offset`; returns its tags code (deliver time on the schedule topic) if it has a unit
@@ -119,7 +118,7 @@ impl Dispatcher {
             return Ok(Put::NoUnit);
         }
         if is_seal(record) {
-            *self.last_seal.lock() = unit_of(record, physical_offset, 0);
+            self.note_seal(unit_of(record, physical_offset, 0));
         }
         let found = Dispatched::read(record.properties);
         let tags_code = has_unit(record.sys_flag).then(|| self.tags_code(record, &found));
@@ -145,14 +144,19 @@ impl Dispatcher {
             if behind < from {
                 return Ok(Put::MissingBefore(behind));
             }
-            missing = Some(*self.last_seal.lock()).filter(|seal| seal.physical_offset >= behind).unwrap_or(missing);
+            missing = self.seals.lock().last().copied().filter(|seal| seal.physical_offset >= behind).unwrap_or(missing);
         }
         queue.put_behind(missing, record.queue_offset, unit_of(record, physical_offset, tags_code)).map(|()| Put::Unit(tags_code))
     }
 
-    /// A seal that recovery has just written, where a record was lost.
+    /// A seal stands where records were lost.
     pub(super) fn note_seal(&self, seal: CqUnit) {
-        *self.last_seal.lock() = seal;
+        self.seals.lock().push(seal);
+    }
+
+    /// The seals that came by, which are forgotten.
+    pub(super) fn take_seals(&self) -> Vec<CqUnit> {
+        std::mem::take(&mut *self.seals.lock())
     }
 
     /// The unit of a record that lies at `physical_offset`.
@@ -395,7 +399,7 @@ impl<L: LogView> Follower<L> {
 
     /// What lies at the position is no record: goes on behind it, or at the next record, or in the next file.
     fn skip(&mut self, bytes: &Bytes, end: i64, error: &RecordError) {
-        let next = stated_end(bytes, self.at).or_else(|| find_record(bytes, self.at));
+        let next = behind_damage(bytes, self.at);
         let next_file = self.log.next_file_start(self.at);
         let to = next.map_or_else(|| next_file.min(end), |len| self.at + len as i64);
         self.skipped("no record in the commit log", error, to - self.at);
@@ -425,6 +429,11 @@ impl<L: LogView> Follower<L> {
         self.skipped("dispatching a record panicked", &"see above", to - self.at);
         self.move_to(to);
     }
+}
+
+/// Distance to what can be read again behind something that is no record at the front of `bytes`, which begin at physical offset `at`.
+pub(super) fn behind_damage(bytes: &[u8], at: i64) -> Option<usize> {
+    stated_end(bytes, at).or_else(|| find_record(bytes, at))
 }
 
 /// The size that a damaged record states, if something sound begins behind it.

@@ -4,7 +4,8 @@
 //! dispatch reach its end, flush what is derived, write the checkpoint, remove `abort`, release the lock. Both are one
 //! readable function.
 
-use std::path::{Path, PathBuf};
+use std::cell::Cell;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -169,7 +170,8 @@ impl MessageStore {
         config: StoreConfig, fs: Arc<dyn Fs>, clock: Clock, abort: AbortMark, loaded: Loaded, recovered: Recovered,
     ) -> Result<Self, StoreError> {
         let Loaded { checkpoint, positions, queues, index, deleted, dispatcher, .. } = loaded;
-        let Recovered { files, end, last_record, last_store_timestamp, report } = recovered;
+        let Recovered { files, end, last_record, last_store_timestamp, distrusted, report } = recovered;
+        let positions = if distrusted { positions.without_queues() } else { positions };
         log::info!("recovered: {report} end={end}");
         let sync_flush = config.flush_disk_type == FlushDiskType::Sync;
         let latch = Arc::new(Latch::default());
@@ -179,7 +181,7 @@ impl MessageStore {
         let (interval, timeout) = (Duration::from_millis(config.flush_interval_ms), Duration::from_millis(config.sync_flush_timeout_ms));
         let flusher = Flusher::new(Arc::clone(&log), Arc::clone(&fs), Arc::clone(&latch), interval, timeout);
         let allocator = Allocator::new(Arc::clone(&log), Arc::clone(&fs), Arc::clone(&guard), Arc::clone(&flusher));
-        let dispatch = DispatchService::start(&config.tag, Arc::clone(&log), dispatcher, end)
+        let dispatch = DispatchService::start(&config.tag, Arc::clone(&log), Arc::clone(&dispatcher), end)
             .map_err(|error| StoreError::Io("start a thread of", config.root.clone(), error))?;
         let dispatch = Arc::new(dispatch);
         let positions = Positions { confirm_offset: last_record, flushed_offset: Some(end), queues_digest: 0, ..positions };
@@ -192,6 +194,7 @@ impl MessageStore {
                 log: Arc::clone(&log),
                 flusher: Arc::clone(&flusher),
                 dispatch: Arc::clone(&dispatch),
+                dispatcher,
                 queues: Arc::clone(&queues),
                 index: index.clone(),
                 checkpoint,
@@ -596,6 +599,8 @@ impl Loaded {
             index: self.index.as_deref(),
             deleted: &self.deleted,
             dispatcher: &self.dispatcher,
+            checkpoint: &self.checkpoint,
+            distrusted: Cell::new(false),
         };
         recovery.run()
     }

@@ -31,6 +31,7 @@ mod lock_file;
 mod log_folders;
 mod mapped_file;
 mod mapped_file_queue;
+mod mend;
 mod recovery;
 mod scan;
 mod seal;
@@ -40,7 +41,7 @@ mod sys;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod worker;
 
 pub use append::{AppendBatch, Appended};

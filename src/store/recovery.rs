@@ -6,6 +6,7 @@
 //! - Damage with records behind it costs what is damaged: the bytes are kept under `lost/`, the hole is sealed.
 //! - Every file walked over is synced before anything of it may become visible.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::record::Record;
 
-use super::checkpoint::Positions;
+use super::checkpoint::{Checkpoint, Positions};
 use super::config::StoreConfig;
 use super::consume_queue_table::ConsumeQueueTable;
 use super::deleted_topics::DeletedTopics;
@@ -27,7 +28,7 @@ use super::mapped_file::MappedFile;
 use super::mapped_file_queue::Segment;
 use super::scan::{Found, Place, Reads, Scanner, missing_files};
 use super::seal::is_seal;
-use super::start_place::{BEGIN, StartPlace};
+use super::start_place::{BEGIN, StartPlace, points_home};
 
 mod damage;
 mod witness;
@@ -65,6 +66,10 @@ pub(super) struct Recovery<'a> {
     pub(super) deleted: &'a DeletedTopics,
     /// Into these queues and the index.
     pub(super) dispatcher: &'a Dispatcher,
+    /// Where it is noted that the queues have lost something.
+    pub(super) checkpoint: &'a Checkpoint,
+    /// Whether it has been.
+    pub(super) distrusted: Cell<bool>,
 }
 
 /// The log as it can be trusted.
@@ -78,6 +83,8 @@ pub(super) struct Recovered {
     pub(super) last_record: i64,
     /// Store time of the last record found; 0 with none.
     pub(super) last_store_timestamp: i64,
+    /// What the checkpoint says of the queues is not true any more.
+    pub(super) distrusted: bool,
     /// What was done.
     pub(super) report: RecoveryReport,
 }
@@ -146,8 +153,16 @@ impl Recovery<'_> {
         }
         self.check_for_a_log()?;
         self.warn_of_missing_files();
-        self.queues.remove_deleted(&self.deleted.read())?;
+        self.check_queues()?;
+        let indexed = self.index.map(|index| index.last().1);
         let (start, end, mut walk) = self.walk_all()?;
+        if indexed.is_some_and(|indexed| indexed < self.positions.index_last.min(walk.from)) {
+            log::warn!(
+                "key index lacks records that it had, queries by key do not find them: from={} to={} (`petrel store repair` builds it anew)",
+                indexed.unwrap_or(0),
+                self.positions.index_last.min(walk.from)
+            );
+        }
         let end_offset = self.offset(end);
         if !self.segments.is_empty() {
             walk.report.truncated_bytes = self.cut(end, &walk.end_reason)?;
@@ -158,10 +173,39 @@ impl Recovery<'_> {
         if let Some(Err(error)) = self.index.map(|index| index.truncate_behind(end_offset)) {
             log::warn!("index not cut behind the log, keys may be missing in it: {error}");
         }
-        self.queues.settle(self.segments.first().map_or(0, |segment| segment.start));
+        self.queues.settle(self.segments.first().map_or(0, |segment| segment.start), &self.dispatcher.take_seals());
         let Walk { mut report, last_record, last_store_timestamp, .. } = walk;
         report.ms = started.elapsed().as_millis();
-        Ok(Recovered { files: self.map(end)?, end: end_offset, last_record, last_store_timestamp, report })
+        Ok(Recovered {
+            files: self.map(end)?,
+            end: end_offset,
+            last_record,
+            last_store_timestamp,
+            distrusted: self.distrusted.get(),
+            report,
+        })
+    }
+
+    /// Gives up what the queues have wrong, as far as that shows before the log is read.
+    fn check_queues(&self) -> Result<(), StoreError> {
+        let noted = self.positions.queues_digest;
+        let as_noted = noted != 0 && noted == self.queues.digest() && self.queues.damaged_from().is_none();
+        if self.queues.damaged_from().is_some() || self.clean && noted != 0 && !as_noted {
+            self.distrust_checkpoint()?;
+        }
+        self.queues.repair_files()?;
+        self.queues.remove_deleted(&self.deleted.read())?;
+        let Some(first) = self.segments.first().filter(|_| !self.clean || !as_noted) else { return Ok(()) };
+        self.queues.check_ends(first.start, |queue, offset, unit| {
+            let holds = points_home(&self.segments, self.file_size(), queue, offset, unit)?;
+            if holds { Ok(true) } else { self.distrust_checkpoint().map(|()| false) }
+        })
+    }
+
+    /// The queues lack what the checkpoint says they have. Until they have it again, durably, a start after another crash must not
+    /// believe it either.
+    fn distrust_checkpoint(&self) -> Result<(), StoreError> {
+        if self.distrusted.replace(true) { Ok(()) } else { self.checkpoint.write(self.positions.without_queues(), true) }
     }
 
     fn offset(&self, place: Place) -> i64 {
@@ -249,6 +293,7 @@ impl Recovery<'_> {
             let Some(again_from) = again_from.map(|from| from.max(first)).filter(|from| *from < walk.from) else {
                 return Ok((start, end, walk));
             };
+            self.distrust_checkpoint()?;
             start = Place { index: choice.file_before(again_from)?, at: 0 };
             log::warn!("queues or checkpoint miss records in front, reading again: offset={} instead_of={}", self.offset(start), walk.from);
         }

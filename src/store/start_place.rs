@@ -4,9 +4,10 @@
 //! earlier, at the first file if need be: reading again changes nothing, not reading may lose something. What contradicts only later,
 //! when a record finds units missing in front of its own, is told by [`super::consume_queue::ConsumeQueue::gap_before`].
 
-use crate::common::record::Record;
+use crate::common::record::{self, Record};
 
 use super::checkpoint::Positions;
+use super::consume_queue::{ConsumeQueue, CqUnit};
 use super::consume_queue_table::ConsumeQueueTable;
 use super::deleted_topics::Marks;
 use super::dispatch::has_unit;
@@ -14,6 +15,7 @@ use super::error::StoreError;
 use super::index::Index;
 use super::mapped_file_queue::Segment;
 use super::scan::{Checks, Found, Place, Reads, Scanner, first_store_time};
+use super::seal::is_seal;
 
 /// A checkpoint this far ahead of the newest record was written under a wrong clock, ms.
 const CLOCK_TOLERANCE_MS: i64 = 3_600_000;
@@ -142,4 +144,37 @@ impl StartPlace<'_> {
         }
         Ok(0)
     }
+}
+
+/// Whether a queue's unit points at a record of its size that is where it says, and that agrees with the queue. One of the record's topic,
+/// queue id and offset may be damaged: that is for others to judge. A record that has expired cannot be asked.
+///
+/// # Errors
+/// The system's.
+pub(super) fn points_home(
+    segments: &[Segment], file_size: usize, queue: &ConsumeQueue, offset: i64, unit: &CqUnit,
+) -> Result<bool, StoreError> {
+    let (at, size) = (unit.physical_offset, unit.size as usize);
+    if segments.first().is_none_or(|first| at < first.start) {
+        return Ok(true);
+    }
+    let Some(segment) = segments.iter().find(|segment| (segment.start..segment.start + file_size as i64).contains(&at)) else {
+        return Ok(false);
+    };
+    let position = (at - segment.start) as usize;
+    if size < record::MIN_SIZE || size > file_size - position {
+        return Ok(false);
+    }
+    let failed = |error| StoreError::Io("read", segment.path.clone(), error);
+    let mut stated = [0; size_of::<i32>()];
+    segment.file.read_exact_at(&mut stated, position as u64).map_err(failed)?;
+    if stated != unit.size.to_be_bytes() {
+        return Ok(false);
+    }
+    let mut bytes = vec![0; size];
+    segment.file.read_exact_at(&mut bytes, position as u64).map_err(failed)?;
+    let Ok(record) = Record::parse(&bytes) else { return Ok(false) };
+    let signs = [record.topic == queue.topic(), record.queue_id == queue.queue_id(), record.queue_offset == offset];
+    let sound = record.total_size == size && record.physical_offset == at;
+    Ok(sound && (is_seal(&record) || signs.into_iter().filter(|sign| *sign).count() >= 2))
 }

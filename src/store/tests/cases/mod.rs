@@ -19,7 +19,7 @@ use crate::store::message_store::StoreStats;
 use crate::store::recovery::RecoveryReport;
 
 mod derived;
-mod invariants;
+pub(super) mod invariants;
 mod log;
 mod sealing;
 
@@ -40,6 +40,8 @@ pub(super) enum Case {
     Start(&'static SetUp, &'static [Stop], fn(&mut Stopped) -> Expected),
     /// Anything else; asserts by itself.
     Run(fn()),
+    /// A test of another module: its file below `src`, and its name.
+    Elsewhere(&'static str, &'static str),
     /// Belongs to something that is not there yet: what.
     Gap(&'static str),
 }
@@ -238,6 +240,13 @@ pub(super) fn run(rows: &[Row]) {
         let begin = Instant::now();
         let what = format!("row {} ({})", row.number, row.name);
         match row.case {
+            Case::Elsewhere(file, test) => {
+                let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file);
+                let text = std::fs::read_to_string(path).unwrap();
+                if !text.contains(&format!("#[test]\nfn {test}() {{")) {
+                    failed.push(format!("{what}: {file} has no test {test}"));
+                }
+            }
             Case::Gap(why) => println!("{what}: not here: {why}"),
             Case::Run(test) => {
                 if catch_unwind(test).is_err() {
@@ -460,7 +469,7 @@ impl ::log::Log for Collector {
 }
 
 /// What this thread logs meanwhile.
-pub(super) fn logged<T>(act: impl FnOnce() -> T) -> (T, Vec<String>) {
+pub(crate) fn logged<T>(act: impl FnOnce() -> T) -> (T, Vec<String>) {
     static COLLECTOR: Collector = Collector;
     if ::log::set_logger(&COLLECTOR).is_ok() {
         ::log::set_max_level(::log::LevelFilter::Info);
