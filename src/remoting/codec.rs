@@ -9,6 +9,7 @@ use super::code::response::SYSTEM_ERROR;
 use super::command::{Command, FLAG_RESPONSE, Language, SerializeType, VERSION};
 use super::ext::{CustomHeader, ExtFields, ExtText, HeaderWriter};
 use super::fastjson::{self, Value};
+use super::json_text::{self, quote};
 
 /// Largest frame in bytes, its length word included (`com.rocketmq.remoting.frameMaxLength`).
 pub const MAX_FRAME_LEN: usize = 16 * 1024 * 1024;
@@ -174,22 +175,26 @@ struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
+    #[inline]
     fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
 
+    #[inline]
     fn blank(&mut self) {
         while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
             self.at += 1;
         }
     }
 
+    #[inline]
     fn eat(&mut self, byte: u8) -> Option<()> {
         self.blank();
         (self.peek()? == byte).then(|| self.at += 1)
     }
 
     /// Reads an object; `member` is called behind each colon.
+    #[inline]
     fn object(&mut self, mut member: impl FnMut(&mut Self, &'a str) -> Option<()>) -> Option<()> {
         self.eat(b'{')?;
         self.blank();
@@ -214,6 +219,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    #[inline]
     fn null(&mut self) -> bool {
         self.blank();
         let is_null = self.text[self.at..].starts_with("null");
@@ -224,6 +230,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// A string, number or boolean; `Some(None)` for null; `None` for anything else.
+    #[inline]
     fn scalar(&mut self) -> Option<Option<ExtText<'a>>> {
         self.blank();
         match self.peek()? {
@@ -243,6 +250,7 @@ impl<'a> Scanner<'a> {
         })
     }
 
+    #[inline]
     fn number(&mut self) -> &'a str {
         let start = self.at;
         while matches!(self.peek(), Some(b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')) {
@@ -258,29 +266,16 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// A quoted string; escapes are checked here and stay where they are.
+    /// A string, still escaped.
+    #[inline]
     fn string(&mut self) -> Option<ExtText<'a>> {
         if self.peek()? != b'"' {
             return None;
         }
-        let bytes = self.text.as_bytes();
         let start = self.at + 1;
-        let mut at = start;
-        let mut escaped = false;
-        loop {
-            at += memchr::memchr2(b'"', b'\\', &bytes[at..])?;
-            if bytes[at] == b'"' {
-                break;
-            }
-            escaped = true;
-            at += match bytes.get(at + 1)? {
-                b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => 2,
-                b'u' if bytes.get(at + 2..at + 6)?.iter().all(u8::is_ascii_hexdigit) => 6,
-                _ => return None,
-            };
-        }
-        self.at = at + 1;
-        let text = &self.text[start..at];
+        let (end, escaped) = json_text::end_of_string(self.text.as_bytes(), start)?;
+        self.at = end + 1;
+        let text = &self.text[start..end];
         Some(if escaped { ExtText::Escaped(text) } else { ExtText::Plain(text) })
     }
 }
@@ -313,51 +308,6 @@ fn scalar_text(value: &Value) -> Option<String> {
         Value::Null => None,
         Value::Array(_) | Value::Object(_) => Some(value.to_standard().to_string()),
         other => other.as_text().map(Cow::into_owned),
-    }
-}
-
-/// Appends the unescaped form of well-formed JSON string content.
-pub(super) fn unescape_into(raw: &str, out: &mut String) {
-    let bytes = raw.as_bytes();
-    let mut at = 0;
-    while let Some(distance) = memchr::memchr(b'\\', &bytes[at..]) {
-        out.push_str(&raw[at..at + distance]);
-        at += distance;
-        let (character, len) = unescape_one(&bytes[at..]);
-        out.push(character);
-        at += len;
-    }
-    out.push_str(&raw[at..]);
-}
-
-/// The character that an escape at the start of `bytes` stands for, and the escape's length. A lone surrogate becomes U+FFFD.
-fn unescape_one(bytes: &[u8]) -> (char, usize) {
-    let simple = match bytes.get(1) {
-        Some(b'b') => '\u{8}',
-        Some(b'f') => '\u{c}',
-        Some(b'n') => '\n',
-        Some(b'r') => '\r',
-        Some(b't') => '\t',
-        Some(b'u') => return unescape_unicode(bytes),
-        Some(other) => char::from(*other),
-        None => return (char::REPLACEMENT_CHARACTER, 1),
-    };
-    (simple, 2)
-}
-
-fn unescape_unicode(bytes: &[u8]) -> (char, usize) {
-    let unit = |at: usize| {
-        let digits = bytes.get(at..at + 4)?;
-        u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
-    };
-    let Some(first) = unit(2) else { return (char::REPLACEMENT_CHARACTER, bytes.len().min(6)) };
-    if let Some(character) = char::from_u32(u32::from(first)) {
-        return (character, 6);
-    }
-    let second = if bytes.get(6..8) == Some(b"\\u") { unit(8) } else { None };
-    match second.map(|second| char::decode_utf16([first, second]).next()) {
-        Some(Some(Ok(character))) => (character, 12),
-        _ => (char::REPLACEMENT_CHARACTER, 6),
     }
 }
 
@@ -527,48 +477,39 @@ fn encode_binary(out: &mut Vec<u8>, head: &Head<'_>, header: &(impl CustomHeader
 pub(super) fn write_field(writer: &mut HeaderWriter<'_>, name: &str, value: &str) {
     match writer.serialize_type {
         SerializeType::Json => {
-            writer.out.extend_from_slice(if writer.count == 0 { b",\"extFields\":{" } else { b"," });
+            begin_json_field(writer);
             quote(writer.out, name);
             writer.out.push(b':');
             quote(writer.out, value);
         }
-        SerializeType::Rocketmq => {
-            writer.out.extend_from_slice(&(name.len() as i16).to_be_bytes());
-            writer.out.extend_from_slice(name.as_bytes());
-            writer.out.extend_from_slice(&(value.len() as i32).to_be_bytes());
-            writer.out.extend_from_slice(value.as_bytes());
-        }
+        SerializeType::Rocketmq => write_binary_field(writer.out, name, value),
     }
     writer.count += 1;
 }
 
-/// Appends a quoted JSON string.
-fn quote(out: &mut Vec<u8>, text: &str) {
-    out.push(b'"');
-    let bytes = text.as_bytes();
-    let mut plain = 0;
-    for (at, byte) in bytes.iter().enumerate() {
-        if *byte >= 0x20 && *byte != b'"' && *byte != b'\\' {
-            continue;
-        }
-        out.extend_from_slice(&bytes[plain..at]);
-        plain = at + 1;
-        match byte {
-            b'"' => out.extend_from_slice(b"\\\""),
-            b'\\' => out.extend_from_slice(b"\\\\"),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            control => {
-                const HEX: &[u8; 16] = b"0123456789abcdef";
-                out.extend_from_slice(b"\\u00");
-                out.push(HEX[usize::from(control >> 4)]);
-                out.push(HEX[usize::from(control & 15)]);
+/// Writes one field whose name and value need no escapes in JSON.
+pub(super) fn write_plain_field(writer: &mut HeaderWriter<'_>, name: &str, value: &str) {
+    match writer.serialize_type {
+        SerializeType::Json => {
+            begin_json_field(writer);
+            for piece in ["\"", name, "\":\"", value, "\""] {
+                writer.out.extend_from_slice(piece.as_bytes());
             }
         }
+        SerializeType::Rocketmq => write_binary_field(writer.out, name, value),
     }
-    out.extend_from_slice(&bytes[plain..]);
-    out.push(b'"');
+    writer.count += 1;
+}
+
+fn begin_json_field(writer: &mut HeaderWriter<'_>) {
+    writer.out.extend_from_slice(if writer.count == 0 { b",\"extFields\":{" } else { b"," });
+}
+
+fn write_binary_field(out: &mut Vec<u8>, name: &str, value: &str) {
+    out.extend_from_slice(&(name.len() as i16).to_be_bytes());
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(&(value.len() as i32).to_be_bytes());
+    out.extend_from_slice(value.as_bytes());
 }
 
 #[cfg(test)]

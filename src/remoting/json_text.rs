@@ -1,0 +1,171 @@
+//! JSON strings: where one ends, unescaped, quoted. Eight bytes at a time, as most of a header is text without escapes.
+
+/// Each byte of a word.
+const fn each(byte: u8) -> u64 {
+    u64::from_be_bytes([byte; 8])
+}
+
+/// The high bit of each byte of `word` that is zero.
+fn zeros(word: u64) -> u64 {
+    !(((word & each(0x7F)) + each(0x7F)) | word | each(0x7F))
+}
+
+/// The high bit of each byte of `word` that is `byte`.
+fn equals(word: u64, byte: u8) -> u64 {
+    zeros(word ^ each(byte))
+}
+
+/// The first byte from `at` on that `in_word` marks in words and `is` accepts alone.
+#[inline]
+fn find(bytes: &[u8], mut at: usize, in_word: impl Fn(u64) -> u64, is: impl Fn(u8) -> bool) -> Option<usize> {
+    let mut rest = bytes.get(at..)?;
+    while let Some((word, behind)) = rest.split_first_chunk::<8>() {
+        let marks = in_word(u64::from_be_bytes(*word));
+        if marks != 0 {
+            return Some(at + marks.leading_zeros() as usize / 8);
+        }
+        rest = behind;
+        at += 8;
+    }
+    rest.iter().position(|byte| is(*byte)).map(|distance| at + distance)
+}
+
+/// Reads a string whose opening quote lies before `start`: where its closing quote is and whether it has escapes. `None` when it
+/// does not end, or has an escape that standard JSON does not know.
+#[inline]
+pub(super) fn end_of_string(bytes: &[u8], start: usize) -> Option<(usize, bool)> {
+    let quote_or_escape =
+        |from| find(bytes, from, |word| equals(word, b'"') | equals(word, b'\\'), |byte| matches!(byte, b'"' | b'\\'));
+    let mut at = quote_or_escape(start)?;
+    let escaped = bytes[at] == b'\\';
+    while bytes[at] == b'\\' {
+        let len = match bytes.get(at + 1)? {
+            b'u' if bytes.get(at + 2..at + 6)?.iter().all(u8::is_ascii_hexdigit) => 6,
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => 2,
+            _ => return None,
+        };
+        at = quote_or_escape(at + len)?;
+    }
+    Some((at, escaped))
+}
+
+/// Appends a string without its escapes.
+pub(super) fn unescape_into(raw: &str, out: &mut String) {
+    let bytes = raw.as_bytes();
+    let mut plain = 0;
+    while let Some(at) = find(bytes, plain, |word| equals(word, b'\\'), |byte| byte == b'\\') {
+        out.push_str(&raw[plain..at]);
+        let (character, len) = unescape_one(&bytes[at..]);
+        out.push(character);
+        plain = at + len;
+    }
+    out.push_str(&raw[plain..]);
+}
+
+/// Reads one escape: what it stands for and how many bytes it takes. A lone surrogate is replaced.
+fn unescape_one(bytes: &[u8]) -> (char, usize) {
+    let simple = match bytes.get(1) {
+        Some(b'u') => return unescape_unicode(bytes),
+        Some(b'b') => '\u{8}',
+        Some(b'f') => '\u{c}',
+        Some(b'n') => '\n',
+        Some(b'r') => '\r',
+        Some(b't') => '\t',
+        Some(other) => char::from(*other),
+        None => return (char::REPLACEMENT_CHARACTER, 1),
+    };
+    (simple, 2)
+}
+
+fn unescape_unicode(bytes: &[u8]) -> (char, usize) {
+    let unit = |at: usize| -> Option<u16> {
+        let digits: &[u8; 4] = bytes.get(at..)?.first_chunk()?;
+        digits.iter().try_fold(0, |unit, digit| Some(unit << 4 | char::from(*digit).to_digit(16)? as u16))
+    };
+    let Some(first) = unit(2) else { return (char::REPLACEMENT_CHARACTER, bytes.len().min(6)) };
+    if let Some(character) = char::from_u32(u32::from(first)) {
+        return (character, 6);
+    }
+    let second = if bytes.get(6..8) == Some(b"\\u") { unit(8) } else { None };
+    match second.map(|second| char::decode_utf16([first, second]).next()) {
+        Some(Some(Ok(character))) => (character, 12),
+        _ => (char::REPLACEMENT_CHARACTER, 6),
+    }
+}
+
+/// Appends a quoted JSON string.
+#[inline]
+pub(super) fn quote(out: &mut Vec<u8>, text: &str) {
+    let bytes = text.as_bytes();
+    out.reserve(bytes.len() + 2);
+    out.push(b'"');
+    let mut plain = 0;
+    // the top three bits of a control character are zero
+    let escaped = |word| zeros(word & each(0xE0)) | equals(word, b'"') | equals(word, b'\\');
+    while let Some(at) = find(bytes, plain, escaped, |byte| byte < 0x20 || byte == b'"' || byte == b'\\') {
+        out.extend_from_slice(&bytes[plain..at]);
+        escape(out, bytes[at]);
+        plain = at + 1;
+    }
+    out.extend_from_slice(&bytes[plain..]);
+    out.push(b'"');
+}
+
+fn escape(out: &mut Vec<u8>, byte: u8) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    match byte {
+        b'"' => out.extend_from_slice(b"\\\""),
+        b'\\' => out.extend_from_slice(b"\\\\"),
+        b'\n' => out.extend_from_slice(b"\\n"),
+        b'\r' => out.extend_from_slice(b"\\r"),
+        b'\t' => out.extend_from_slice(b"\\t"),
+        control => {
+            out.extend_from_slice(&[b'\\', b'u', b'0', b'0', HEX[usize::from(control >> 4)], HEX[usize::from(control & 15)]]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_string_ends_at_its_quote_wherever_it_lies() {
+        for len in 0..40 {
+            for text in ["x".repeat(len), "é".repeat(len), "\u{1}".repeat(len)] {
+                let bytes = format!("{text}\"behind\"");
+                assert_eq!(end_of_string(bytes.as_bytes(), 0), Some((text.len(), false)), "{bytes:?}");
+            }
+            let escaped = format!("{}\\u0001{}\\\"\"", "x".repeat(len), "y".repeat(len));
+            assert_eq!(end_of_string(escaped.as_bytes(), 0), Some((escaped.len() - 1, true)), "{escaped:?}");
+        }
+        for endless in ["", "x", "\\\"", "\\", "\\u00", "\\u00G0\"", "\\x\"", "12345678"] {
+            assert_eq!(end_of_string(endless.as_bytes(), 0), None, "{endless:?}");
+        }
+        assert_eq!(end_of_string(b"abc", 4), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_quoted_reads_back(text in "[\\x00-\\x7f\u{80}-\u{10ffff}]{0,40}") {
+            let mut quoted = Vec::new();
+            quote(&mut quoted, &text);
+            let quoted = String::from_utf8(quoted).unwrap();
+            prop_assert_eq!(&serde_json::from_str::<String>(&quoted).unwrap(), &text);
+            let (end, escaped) = end_of_string(quoted.as_bytes(), 1).unwrap();
+            prop_assert_eq!(end, quoted.len() - 1);
+            prop_assert_eq!(escaped, quoted.contains('\\'));
+            let mut read = String::new();
+            unescape_into(&quoted[1..end], &mut read);
+            prop_assert_eq!(read, text);
+        }
+
+        #[test]
+        fn words_are_searched_as_bytes_are(bytes in proptest::collection::vec(any::<u8>(), 0..40), wanted: u8) {
+            let found = find(&bytes, 0, |word| equals(word, wanted), |byte| byte == wanted);
+            prop_assert_eq!(found, bytes.iter().position(|byte| *byte == wanted));
+        }
+    }
+}
