@@ -82,24 +82,25 @@ pub fn decode(frame: &[u8]) -> Result<Command<'_>, DecodeError> {
         return Err(DecodeError::HeaderLength(header_len, frame.len()));
     }
     let (header, body) = rest.split_at(header_len);
-    let mut command = match frame[4] {
-        0 => decode_json(header)?,
-        1 => decode_binary(header)?,
+    let mut command = empty_command();
+    match frame[4] {
+        0 => decode_json(header, &mut command)?,
+        1 => decode_binary(header, &mut command)?,
         other => return Err(DecodeError::SerializeType(other)),
-    };
+    }
     command.body = body;
     command.frame = frame;
     Ok(command)
 }
 
-fn empty_command<'a>(serialize_type: SerializeType) -> Command<'a> {
+fn empty_command<'a>() -> Command<'a> {
     Command {
         code: 0,
         language: Language::OTHER,
         version: 0,
         opaque: 0,
         flag: 0,
-        serialize_type,
+        serialize_type: SerializeType::Json,
         remark: None,
         ext: ExtFields::default(),
         body: &[],
@@ -109,20 +110,20 @@ fn empty_command<'a>(serialize_type: SerializeType) -> Command<'a> {
 
 // ---- JSON, read ----
 
-fn decode_json(header: &[u8]) -> Result<Command<'_>, DecodeError> {
+fn decode_json<'a>(header: &'a [u8], command: &mut Command<'a>) -> Result<(), DecodeError> {
     let text = std::str::from_utf8(header).map_err(|error| DecodeError::Json(error.to_string()))?;
-    match scan(text) {
-        Some(command) => Ok(command),
-        None => general(header),
+    if scan(text, command).is_none() {
+        *command = general(header)?;
     }
+    Ok(())
 }
 
-/// The quick pass; `None` when it meets something it does not expect.
-fn scan(text: &str) -> Option<Command<'_>> {
-    let mut command = empty_command(SerializeType::Json);
+/// Reads a header of the shape that every client sends; `None` for any other, with the command half read.
+fn scan<'a>(text: &'a str, command: &mut Command<'a>) -> Option<()> {
     let mut scanner = Scanner { text, at: 0 };
-    scanner.object(|scanner, name| {
-        match name {
+    let mut more = scanner.begin()?;
+    while more {
+        match scanner.name()? {
             "code" => command.code = scanner.int()?,
             "flag" => command.flag = scanner.int()?,
             "opaque" => command.opaque = scanner.int()?,
@@ -133,35 +134,35 @@ fn scan(text: &str) -> Option<Command<'_>> {
                     _ => Language::OTHER,
                 }
             }
-            "remark" => {
-                command.remark = match scanner.scalar()? {
-                    Some(text) => Some(text.to_cow()).filter(|text| !text.is_empty()),
-                    None => None,
-                }
-            }
+            "remark" => command.remark = scanner.scalar()?.map(|text| text.to_cow()).filter(|text| !text.is_empty()),
             "extFields" => {
-                if scanner.null() {
-                    return Some(());
+                if !scanner.null() {
+                    scan_fields(&mut scanner, &mut command.ext)?;
                 }
-                let ext = &mut command.ext;
-                scanner.object(|scanner, name| {
-                    if let Some(value) = scanner.scalar()? {
-                        ext.push(ExtText::Plain(name), value);
-                    }
-                    Some(())
-                })?;
             }
             _ => {
                 scanner.scalar()?;
             }
         }
-        Some(())
-    })?;
+        more = scanner.more()?;
+    }
     scanner.blank();
-    (scanner.at == text.len()).then_some(command)
+    (scanner.at == text.len()).then_some(())
 }
 
-/// A language given by name or ordinal.
+fn scan_fields<'a>(scanner: &mut Scanner<'a>, ext: &mut ExtFields<'a>) -> Option<()> {
+    let mut more = scanner.begin()?;
+    while more {
+        let name = scanner.name()?;
+        if let Some(value) = scanner.scalar()? {
+            ext.push(ExtText::Plain(name), value);
+        }
+        more = scanner.more()?;
+    }
+    Some(())
+}
+
+/// A client's language, by name or by ordinal.
 fn language(text: &str) -> Language {
     match text.parse::<u8>() {
         Ok(ordinal) => Language(ordinal),
@@ -193,29 +194,35 @@ impl<'a> Scanner<'a> {
         (self.peek()? == byte).then(|| self.at += 1)
     }
 
-    /// Reads an object; `member` is called behind each colon.
+    /// Enters an object: whether it has members.
     #[inline]
-    fn object(&mut self, mut member: impl FnMut(&mut Self, &'a str) -> Option<()>) -> Option<()> {
+    fn begin(&mut self) -> Option<bool> {
         self.eat(b'{')?;
         self.blank();
-        if self.peek()? == b'}' {
-            self.at += 1;
-            return Some(());
-        }
-        loop {
-            self.blank();
-            let ExtText::Plain(name) = self.string()? else { return None };
-            self.eat(b':')?;
-            member(self, name)?;
-            self.blank();
-            match self.peek()? {
-                b',' => self.at += 1,
-                b'}' => {
-                    self.at += 1;
-                    return Some(());
-                }
-                _ => return None,
-            }
+        let empty = self.peek()? == b'}';
+        self.at += usize::from(empty);
+        Some(!empty)
+    }
+
+    /// The name of a member, up to behind its colon.
+    #[inline]
+    fn name(&mut self) -> Option<&'a str> {
+        self.blank();
+        let (name, escaped) = self.string()?;
+        self.eat(b':')?;
+        (!escaped).then_some(name)
+    }
+
+    /// Whether another member follows; otherwise stands behind the object.
+    #[inline]
+    fn more(&mut self) -> Option<bool> {
+        self.blank();
+        let byte = self.peek()?;
+        self.at += 1;
+        match byte {
+            b',' => Some(true),
+            b'}' => Some(false),
+            _ => None,
         }
     }
 
@@ -234,7 +241,10 @@ impl<'a> Scanner<'a> {
     fn scalar(&mut self) -> Option<Option<ExtText<'a>>> {
         self.blank();
         match self.peek()? {
-            b'"' => self.string().map(Some),
+            b'"' => {
+                let (text, escaped) = self.string()?;
+                Some(Some(if escaped { ExtText::Escaped(text) } else { ExtText::Plain(text) }))
+            }
             b'-' | b'0'..=b'9' => Some(Some(ExtText::Plain(self.number()))),
             b'n' => self.null().then_some(None),
             b't' => self.word("true"),
@@ -266,17 +276,16 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// A string, still escaped.
+    /// A string, still escaped, and whether it has escapes.
     #[inline]
-    fn string(&mut self) -> Option<ExtText<'a>> {
+    fn string(&mut self) -> Option<(&'a str, bool)> {
         if self.peek()? != b'"' {
             return None;
         }
         let start = self.at + 1;
         let (end, escaped) = json_text::end_of_string(self.text.as_bytes(), start)?;
         self.at = end + 1;
-        let text = &self.text[start..end];
-        Some(if escaped { ExtText::Escaped(text) } else { ExtText::Plain(text) })
+        Some((&self.text[start..end], escaped))
     }
 }
 
@@ -287,7 +296,7 @@ fn general(header: &[u8]) -> Result<Command<'_>, DecodeError> {
         return Err(DecodeError::Json("the header is no object".to_owned()));
     }
     let int = |name: &str| value.get(name).and_then(Value::as_i64).map_or(0, |number| number as i32);
-    let mut command = empty_command(SerializeType::Json);
+    let mut command = empty_command();
     command.code = int("code");
     command.flag = int("flag");
     command.opaque = int("opaque");
@@ -313,9 +322,9 @@ fn scalar_text(value: &Value) -> Option<String> {
 
 // ---- ROCKETMQ, read ----
 
-fn decode_binary(header: &[u8]) -> Result<Command<'_>, DecodeError> {
+fn decode_binary<'a>(header: &'a [u8], command: &mut Command<'a>) -> Result<(), DecodeError> {
     let mut reader = BinaryReader { bytes: header };
-    let mut command = empty_command(SerializeType::Rocketmq);
+    command.serialize_type = SerializeType::Rocketmq;
     command.code = i32::from(i16::from_be_bytes(reader.array("code")?));
     command.language = Language(u8::from_be_bytes(reader.array("language")?));
     command.version = i32::from(i16::from_be_bytes(reader.array("version")?));
@@ -336,7 +345,7 @@ fn decode_binary(header: &[u8]) -> Result<Command<'_>, DecodeError> {
     if !command.is_response() {
         command.code = unwrap_code(command.code);
     }
-    Ok(command)
+    Ok(())
 }
 
 /// Codes above 32 767 do not fit the binary header's 16 bits; what arrives wrapped is meant unwrapped.
@@ -371,7 +380,7 @@ impl<'a> BinaryReader<'a> {
 }
 
 fn lossy(bytes: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(bytes)
+    std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
 impl<'a> From<Cow<'a, str>> for ExtText<'a> {

@@ -5,24 +5,26 @@ const fn each(byte: u8) -> u64 {
     u64::from_be_bytes([byte; 8])
 }
 
-/// The high bit of each byte of `word` that is zero.
-fn zeros(word: u64) -> u64 {
-    !(((word & each(0x7F)) + each(0x7F)) | word | each(0x7F))
-}
-
-/// The high bit of each byte of `word` that is `byte`.
-fn equals(word: u64, byte: u8) -> u64 {
-    zeros(word ^ each(byte))
-}
-
-/// The first byte from `at` on that `in_word` marks in words and `is` accepts alone.
+/// A mark at the lowest byte of `word` that is less than `limit` (at most 128); marks above it mean nothing.
 #[inline]
-fn find(bytes: &[u8], mut at: usize, in_word: impl Fn(u64) -> u64, is: impl Fn(u8) -> bool) -> Option<usize> {
+fn below(word: u64, limit: u8) -> u64 {
+    word.wrapping_sub(each(limit)) & !word & each(0x80)
+}
+
+/// A mark at the lowest byte of `word` that is `byte`; marks above it mean nothing.
+#[inline]
+fn equal(word: u64, byte: u8) -> u64 {
+    below(word ^ each(byte), 1)
+}
+
+/// The first byte from `at` on that `marks` marks in a word, where the first byte is the lowest, and `is` accepts alone.
+#[inline]
+fn find(bytes: &[u8], mut at: usize, marks: impl Fn(u64) -> u64, is: impl Fn(u8) -> bool) -> Option<usize> {
     let mut rest = bytes.get(at..)?;
     while let Some((word, behind)) = rest.split_first_chunk::<8>() {
-        let marks = in_word(u64::from_be_bytes(*word));
-        if marks != 0 {
-            return Some(at + marks.leading_zeros() as usize / 8);
+        let marked = marks(u64::from_be_bytes(*word).swap_bytes());
+        if marked != 0 {
+            return Some(at + marked.trailing_zeros() as usize / 8);
         }
         rest = behind;
         at += 8;
@@ -34,26 +36,30 @@ fn find(bytes: &[u8], mut at: usize, in_word: impl Fn(u64) -> u64, is: impl Fn(u
 /// does not end, or has an escape that standard JSON does not know.
 #[inline]
 pub(super) fn end_of_string(bytes: &[u8], start: usize) -> Option<(usize, bool)> {
-    let quote_or_escape =
-        |from| find(bytes, from, |word| equals(word, b'"') | equals(word, b'\\'), |byte| matches!(byte, b'"' | b'\\'));
-    let mut at = quote_or_escape(start)?;
-    let escaped = bytes[at] == b'\\';
+    let quote_or_escape = |from| find(bytes, from, |word| equal(word, b'"') | equal(word, b'\\'), |byte| matches!(byte, b'"' | b'\\'));
+    let first = quote_or_escape(start)?;
+    let mut at = first;
     while bytes[at] == b'\\' {
-        let len = match bytes.get(at + 1)? {
-            b'u' if bytes.get(at + 2..at + 6)?.iter().all(u8::is_ascii_hexdigit) => 6,
-            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => 2,
-            _ => return None,
-        };
-        at = quote_or_escape(at + len)?;
+        at = quote_or_escape(at + escape_len(&bytes[at..])?)?;
     }
-    Some((at, escaped))
+    Some((at, at > first))
+}
+
+/// Bytes of the escape at the start of `bytes`, if it is one.
+fn escape_len(bytes: &[u8]) -> Option<usize> {
+    match bytes.get(1)? {
+        b'u' => bytes.get(2..6)?.iter().all(u8::is_ascii_hexdigit).then_some(6),
+        b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(2),
+        _ => None,
+    }
 }
 
 /// Appends a string without its escapes.
 pub(super) fn unescape_into(raw: &str, out: &mut String) {
     let bytes = raw.as_bytes();
+    out.reserve(raw.len());
     let mut plain = 0;
-    while let Some(at) = find(bytes, plain, |word| equals(word, b'\\'), |byte| byte == b'\\') {
+    while let Some(at) = find(bytes, plain, |word| equal(word, b'\\'), |byte| byte == b'\\') {
         out.push_str(&raw[plain..at]);
         let (character, len) = unescape_one(&bytes[at..]);
         out.push(character);
@@ -100,8 +106,7 @@ pub(super) fn quote(out: &mut Vec<u8>, text: &str) {
     out.reserve(bytes.len() + 2);
     out.push(b'"');
     let mut plain = 0;
-    // the top three bits of a control character are zero
-    let escaped = |word| zeros(word & each(0xE0)) | equals(word, b'"') | equals(word, b'\\');
+    let escaped = |word| below(word, 0x20) | equal(word, b'"') | equal(word, b'\\');
     while let Some(at) = find(bytes, plain, escaped, |byte| byte < 0x20 || byte == b'"' || byte == b'\\') {
         out.extend_from_slice(&bytes[plain..at]);
         escape(out, bytes[at]);
@@ -164,7 +169,7 @@ mod tests {
 
         #[test]
         fn words_are_searched_as_bytes_are(bytes in proptest::collection::vec(any::<u8>(), 0..40), wanted: u8) {
-            let found = find(&bytes, 0, |word| equals(word, wanted), |byte| byte == wanted);
+            let found = find(&bytes, 0, |word| equal(word, wanted), |byte| byte == wanted);
             prop_assert_eq!(found, bytes.iter().position(|byte| *byte == wanted));
         }
     }
