@@ -1,36 +1,6 @@
-//! JSON strings: where one ends, unescaped, quoted. Eight bytes at a time, as most of a header is text without escapes.
+//! JSON strings: where one ends, unescaped, quoted.
 
-/// Each byte of a word.
-const fn each(byte: u8) -> u64 {
-    u64::from_be_bytes([byte; 8])
-}
-
-/// A mark at the lowest byte of `word` that is less than `limit` (at most 128); marks above it mean nothing.
-#[inline]
-fn below(word: u64, limit: u8) -> u64 {
-    word.wrapping_sub(each(limit)) & !word & each(0x80)
-}
-
-/// A mark at the lowest byte of `word` that is `byte`; marks above it mean nothing.
-#[inline]
-fn equal(word: u64, byte: u8) -> u64 {
-    below(word ^ each(byte), 1)
-}
-
-/// The first byte from `at` on that `marks` marks in a word, where the first byte is the lowest, and `is` accepts alone.
-#[inline]
-fn find(bytes: &[u8], mut at: usize, marks: impl Fn(u64) -> u64, is: impl Fn(u8) -> bool) -> Option<usize> {
-    let mut rest = bytes.get(at..)?;
-    while let Some((word, behind)) = rest.split_first_chunk::<8>() {
-        let marked = marks(u64::from_be_bytes(*word).swap_bytes());
-        if marked != 0 {
-            return Some(at + marked.trailing_zeros() as usize / 8);
-        }
-        rest = behind;
-        at += 8;
-    }
-    rest.iter().position(|byte| is(*byte)).map(|distance| at + distance)
-}
+use crate::common::byte_search::{below, equal, find};
 
 /// Reads a string whose opening quote lies before `start`: where its closing quote is and whether it has escapes. `None` when it
 /// does not end, or has an escape that standard JSON does not know.
@@ -165,12 +135,6 @@ mod tests {
             let mut read = String::new();
             unescape_into(&quoted[1..end], &mut read);
             prop_assert_eq!(read, text);
-        }
-
-        #[test]
-        fn words_are_searched_as_bytes_are(bytes in proptest::collection::vec(any::<u8>(), 0..40), wanted: u8) {
-            let found = find(&bytes, 0, |word| equal(word, wanted), |byte| byte == wanted);
-            prop_assert_eq!(found, bytes.iter().position(|byte| *byte == wanted));
         }
     }
 }
