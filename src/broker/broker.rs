@@ -370,3 +370,6 @@ fn resolve(name: &str) -> Result<IpAddr, StartError> {
     let address = found.iter().find(|address| address.is_ipv4()).or(found.first());
     address.map(SocketAddr::ip).ok_or_else(|| StartError(format!("brokerIP1 {name} has no address")))
 }
+
+#[cfg(test)]
+mod cases;

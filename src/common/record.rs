@@ -72,6 +72,63 @@ pub fn crc31(bytes: &[u8]) -> i32 {
     (crc32fast::hash(bytes) & 0x7fff_ffff) as i32
 }
 
+/// Property that holds the CRC of the whole record (`enabledAppendPropCRC`), always the last one.
+pub const RECORD_CRC: &str = "__CRC32#";
+/// Bytes of that property: name, separator, ten digits, separator.
+pub const RECORD_CRC_SIZE: usize = RECORD_CRC.len() + 12;
+/// Digits of its value, the least significant first.
+const RECORD_CRC_DIGITS: usize = 10;
+
+/// Properties with room for the record's CRC at their end; one that is already there goes.
+pub fn with_record_crc(properties: &[u8]) -> Vec<u8> {
+    let text = std::str::from_utf8(properties).ok().filter(|text| text.contains(RECORD_CRC));
+    let mut out = text.map_or_else(|| properties.to_vec(), |text| super::properties::without(text, RECORD_CRC).into_bytes());
+    if out.last().is_some_and(|last| *last != 2) {
+        out.push(2);
+    }
+    out.extend_from_slice(RECORD_CRC.as_bytes());
+    out.push(1);
+    out.extend_from_slice(&[b'0'; RECORD_CRC_DIGITS]);
+    out.push(2);
+    out
+}
+
+/// Where the digits of the CRC stand, if `record` ends with the property.
+fn record_crc_digits(record: &[u8]) -> Option<std::ops::Range<usize>> {
+    let start = record.len().checked_sub(RECORD_CRC_SIZE)?;
+    let value = start + RECORD_CRC.len() + 1;
+    let named = record[start..value - 1] == *RECORD_CRC.as_bytes() && record[value - 1] == 1 && record.last() == Some(&2);
+    named.then_some(value..value + RECORD_CRC_DIGITS)
+}
+
+/// Whether a record ends with a CRC of its own. `record` has the record's length.
+pub fn has_record_crc(record: &[u8]) -> bool {
+    record_crc_digits(record).is_some()
+}
+
+/// Writes the CRC into a record that has room for it ([`with_record_crc`]) and its place ([`place`]).
+pub fn fill_record_crc(record: &mut [u8]) {
+    let Some(digits) = record_crc_digits(record) else { return };
+    let mut crc = crc31(&record[..record.len() - RECORD_CRC_SIZE]);
+    for digit in &mut record[digits] {
+        *digit = b'0' + (crc % 10) as u8;
+        crc /= 10;
+    }
+}
+
+/// Compares the CRC of the whole record, which must be there. `record` has the record's length.
+///
+/// # Errors
+/// [`RecordError::RecordCrc`] with the stored value, if there is one, and the computed one.
+pub fn check_record_crc(record: &[u8]) -> Result<(), RecordError> {
+    let computed = crc31(&record[..record.len().saturating_sub(RECORD_CRC_SIZE)]);
+    let stored = record_crc_digits(record).and_then(|digits| {
+        let value = |value: i64, digit: &u8| digit.is_ascii_digit().then(|| value * 10 + i64::from(digit - b'0'));
+        record[digits].iter().rev().try_fold(0, value)
+    });
+    if stored == Some(i64::from(computed)) { Ok(()) } else { Err(RecordError::RecordCrc(stored, computed)) }
+}
+
 /// What a record is made of, before it has a place.
 #[derive(Clone, Copy, Debug)]
 pub struct Draft<'a> {
@@ -250,6 +307,8 @@ pub enum RecordError {
     Topic,
     /// The body's CRC differs: (stored, computed).
     Crc(i32, i32),
+    /// The whole record's CRC differs, or is missing: (stored, computed).
+    RecordCrc(Option<i64>, i32),
 }
 
 impl std::fmt::Display for RecordError {
@@ -261,6 +320,8 @@ impl std::fmt::Display for RecordError {
             Self::Length(total, sum) => write!(f, "total size {total} but the fields add up to {sum}"),
             Self::Topic => write!(f, "topic is not UTF-8"),
             Self::Crc(stored, computed) => write!(f, "body CRC {stored} stored, {computed} computed"),
+            Self::RecordCrc(Some(stored), computed) => write!(f, "record CRC {stored} stored, {computed} computed"),
+            Self::RecordCrc(None, computed) => write!(f, "no record CRC ({RECORD_CRC}) stored, {computed} computed"),
         }
     }
 }
@@ -443,6 +504,39 @@ mod tests {
                         54414753016102";
         let hex: String = bytes.iter().map(|byte| format!("{byte:02X}")).collect();
         assert_eq!(hex, expected.replace(' ', ""));
+    }
+
+    #[test]
+    fn a_record_s_own_crc_covers_all_of_it() {
+        let crc_of = |properties: &[u8]| {
+            let properties = with_record_crc(properties);
+            let mut bytes = Vec::new();
+            Draft { properties: &properties, ..draft("T", "1.2.3.4:5", "10.0.0.1:10911") }.encode(&mut bytes);
+            place(&mut bytes, 1, 2, 3);
+            fill_record_crc(&mut bytes);
+            bytes
+        };
+        for properties in [&b""[..], b"TAGS\x01a\x02", b"TAGS\x01a", b"__CRC32#\x01123\x02TAGS\x01a\x02"] {
+            let bytes = crc_of(properties);
+            check_record_crc(&bytes).unwrap();
+            let record = Record::parse(&bytes).unwrap();
+            assert_eq!(super::super::properties::find(record.properties, "TAGS"), (!properties.is_empty()).then_some("a"));
+            assert_eq!(record.properties.matches(RECORD_CRC).count(), 1);
+            for at in 0..bytes.len() {
+                for flip in [1, 0x80] {
+                    let mut damaged = bytes.clone();
+                    damaged[at] ^= flip;
+                    let error = check_record_crc(&damaged);
+                    assert!(matches!(error, Err(RecordError::RecordCrc(..))), "byte {at}: {error:?}");
+                }
+            }
+        }
+        let plain = crc_of(b"TAGS\x01a\x02");
+        let digits = &plain[plain.len() - 11..plain.len() - 1];
+        let value = digits.iter().rev().fold(0, |value, digit| value * 10 + i64::from(digit - b'0'));
+        assert_eq!(value, i64::from(crc31(&plain[..plain.len() - RECORD_CRC_SIZE])), "least significant digit first");
+        assert_eq!(check_record_crc(&plain[..plain.len() - 1]).unwrap_err().to_string().split(' ').next(), Some("no"));
+        assert!(check_record_crc(b"").is_err());
     }
 
     #[test]

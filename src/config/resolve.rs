@@ -240,6 +240,7 @@ impl<'a> Resolver<'a> {
         store.max_query_messages = self.number("maxMsgsNumBatch", store.max_query_messages as i64, 1..=INT_MAX) as usize;
         store.in_memory_ratio = self.number("accessMessageInMemoryMaxRatio", store.in_memory_ratio.into(), 0..=100) as u8;
         store.check_crc_on_recover = self.bool("checkCRCOnRecover", store.check_crc_on_recover);
+        store.optimized_recovery = self.optimized_recovery();
         store.recover_concurrently = self.bool("recoverConcurrently", store.recover_concurrently);
         store.recover_threads = self.number("recoverThreadPoolNums", store.recover_threads as i64, 1..=1_024) as usize;
         let levels = self.text("messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h");
@@ -247,6 +248,11 @@ impl<'a> Resolver<'a> {
             Some(levels) => store.delay_levels_ms = levels,
             None => self.bad_key("messageDelayLevel", "numbers with s, m, h or d, separated by blanks"),
         }
+    }
+
+    /// The variable disables only where it is exactly `false`: anything else is no answer.
+    fn optimized_recovery(&self) -> bool {
+        (self.environment)("ROCKETMQ_USE_OPTIMIZED_RECOVERY").and_then(|text| text.parse().ok()).unwrap_or(true)
     }
 
     fn cleaning(&mut self, config: &mut BrokerConfig) {

@@ -65,6 +65,16 @@ pub struct StoreConfig {
     pub in_memory_ratio: u8,
     /// `checkCRCOnRecover`.
     pub check_crc_on_recover: bool,
+    /// `enabledAppendPropCRC`: records get a CRC that covers all of them.
+    pub append_record_crc: bool,
+    /// `forceVerifyPropCRC`: recovery wants that CRC in every record, and does not look at the body's.
+    pub force_record_crc: bool,
+    /// `allowCommitLogHole` (ours): recovery goes on behind missing files, whose messages are lost; else it refuses to.
+    pub allow_commit_log_hole: bool,
+    /// `allowEmptyCommitLog` (ours): a log without files empties the queues that point into it, as in Java; else the start is refused.
+    pub allow_empty_commit_log: bool,
+    /// `ROCKETMQ_USE_OPTIMIZED_RECOVERY` (a variable of the environment): recovery reads the log in batches, not record by record.
+    pub optimized_recovery: bool,
     /// `recoverConcurrently`.
     pub recover_concurrently: bool,
     /// `recoverThreadPoolNums`.
@@ -102,6 +112,11 @@ impl StoreConfig {
             disk_free_reserve: None,
             in_memory_ratio: 40,
             check_crc_on_recover: true,
+            append_record_crc: false,
+            force_record_crc: false,
+            allow_commit_log_hole: false,
+            allow_empty_commit_log: true,
+            optimized_recovery: true,
             recover_concurrently: false,
             recover_threads: 32,
             delay_levels_ms: parse_delay_levels("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h").unwrap_or_default(),

@@ -81,7 +81,8 @@ impl State {
 
 impl Index {
     /// Opens the files. A file that cannot be one is set aside as `.bad`. With `safe_timestamp` (abnormal start), files whose end is newer
-    /// may have lost pages: their entries are checked and what can be believed is kept; recovery indexes again what follows.
+    /// may have lost pages: their entries are checked and what can be believed is kept; recovery indexes again what follows. So are those
+    /// of a file whose header does not fit its entries, however the last run ended.
     ///
     /// # Errors
     /// The system's.
@@ -95,7 +96,8 @@ impl Index {
             match IndexFile::open(&*index.fs, &path, geometry)? {
                 Ok((file, header)) => {
                     let mut known = Known { file: Arc::new(file), header };
-                    if safe_timestamp.is_some_and(|safe| header.end_timestamp > safe || header.count == 1) {
+                    let unsafe_pages = safe_timestamp.is_some_and(|safe| header.end_timestamp > safe || header.count == 1);
+                    if unsafe_pages || !known.file.agrees(&header)? {
                         match known.file.repair(header) {
                             Ok(header) => known.header = header,
                             Err(error) => {

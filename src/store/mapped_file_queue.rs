@@ -124,7 +124,10 @@ pub(super) fn open_segments(fs: &dyn Fs, dir: &Path, file_size: usize) -> Result
             log::warn!("file without bytes removed, its creation was cut short: path={}", path.display());
             fs.remove_file(&path).map_err(|error| StoreError::Io("remove", path, error))?;
         } else if len != file_size as u64 {
-            let why = format!("the file has {len} bytes, mappedFileSizeCommitLog is {file_size}; neither is changed by itself");
+            let why = format!(
+                "the file has {len} bytes, mappedFileSizeCommitLog is {file_size}: set the key to the size the files were made with, or have \
+                 a file that was cut short extended by `petrel store repair`; neither is changed by itself"
+            );
             return Err(StoreError::Damaged(path, why));
         } else if start % file_size as i64 != 0 {
             return Err(StoreError::Damaged(path, format!("its name is no multiple of mappedFileSizeCommitLog, {file_size}")));

@@ -306,3 +306,15 @@ fn javas_files_load() {
     let (_, findings) = namesrv(&["controllerDLegerGroup=group1", "controllerDLegerPeers=n0-127.0.0.1:9878", "controllerDLegerSelfId=n0"]);
     assert!(findings.errors.is_empty(), "{findings:?}");
 }
+
+#[test]
+fn recovery_reads_batches_unless_the_environment_says_false() {
+    let optimized = |text: Option<&'static str>| {
+        let environment = |name: &str| text.filter(|_| name == "ROCKETMQ_USE_OPTIMIZED_RECOVERY").map(str::to_owned);
+        Resolver::new(&raw(&[]), &environment).broker(Path::new("data")).store.optimized_recovery
+    };
+    for text in [None, Some("true"), Some(""), Some("0"), Some("no"), Some("FALSE"), Some(" false"), Some("garbage")] {
+        assert!(optimized(text), "{text:?}");
+    }
+    assert!(!optimized(Some("false")));
+}
