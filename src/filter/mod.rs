@@ -6,6 +6,7 @@
 //!   answers to some thousand questions.
 //! - A message passes only when the whole expression is true; not when it is unknown, and not when evaluating it fails.
 
+mod bloom;
 mod error;
 mod number;
 mod parser;
@@ -16,6 +17,7 @@ mod token;
 
 use crate::common::subscription::MAX_EXPRESSION_BYTES;
 
+pub use bloom::Bloom;
 pub use error::{Position, SyntaxError};
 
 use program::Program;
