@@ -96,7 +96,7 @@ pub(super) fn zero(file: &dyn FsFile, from: u64, to: u64) -> io::Result<()> {
     let mut at = from;
     while let Some(data) = file.next_data(at)?.filter(|data| *data < to) {
         at = at.max(data);
-        let len = zeros.len().min((to - at) as usize);
+        let len = (zeros.len() - at as usize % zeros.len()).min((to - at) as usize); // to a block's end: no step into a hole
         file.write_all_at(&zeros[..len], at)?;
         at += len as u64;
     }
