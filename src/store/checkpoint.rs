@@ -67,6 +67,12 @@ impl Positions {
         (self.physic_timestamp.min(self.logics_timestamp) - MARGIN_MS).max(0)
     }
 
+    /// The same without what it says of consume queues: they have lost something, and all of the log is to be dispatched again until the
+    /// next thorough flush.
+    pub(super) fn without_queues(self) -> Self {
+        Self { logics_timestamp: 0, logics_offset: 0, queues_digest: 0, ..self }
+    }
+
     fn decode(bytes: &[u8]) -> Self {
         let field = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| i64::from_be_bytes(*chunk).max(0));
         let shared = Self {

@@ -25,6 +25,7 @@ use super::fs::{Fs, FsFile, zero};
 
 mod recovery;
 
+pub(super) use recovery::Repair;
 use recovery::{Recovered, recover_folder};
 
 /// [`CQ_UNIT_SIZE`] for arithmetic on offsets.
@@ -128,6 +129,8 @@ pub(super) struct RecoveredQueue {
     pub(super) again_from: Option<i64>,
     /// Queue offset of the last unit that was given up, and its record's physical offset.
     pub(super) given_up: Option<(i64, i64)>,
+    /// To be done before the queue is used.
+    pub(super) repairs: Vec<Repair>,
 }
 
 struct State {
@@ -140,6 +143,8 @@ struct State {
     min_physical: i64,
     /// The last unit that recovery found: a crash may have cut its tags code.
     suspect: i64,
+    /// Units before this were lost with the files that held them; they are put again where they were.
+    front: i64,
     /// In the list of dirty queues.
     listed: bool,
     /// Its topic was deleted: nothing is written any more.
@@ -164,15 +169,21 @@ impl ConsumeQueue {
         Self::from_recovered(files, topic, queue_id, &Recovered::NOTHING)
     }
 
-    /// The queue of an existing folder: reads its last files forward up to the first hole, removes what lies behind it.
+    /// The queue of an existing folder: reads its last files forward up to the first hole. What lies behind it is to be removed.
     ///
     /// # Errors
     /// A file of a wrong length or name, or the system's; with the path.
     pub(super) fn recover(files: &Arc<QueueFiles>, topic: &str, queue_id: i32) -> Result<RecoveredQueue, StoreError> {
         let folder = files.root.join(topic).join(queue_id.to_string());
-        let recovered = recover_folder(files, &folder)?;
+        let mut recovered = recover_folder(files, &folder)?;
+        let repairs = std::mem::take(&mut recovered.repairs);
         let again_from = recovered.damaged.then_some(recovered.max_physical.max(0));
-        Ok(RecoveredQueue { queue: Self::from_recovered(files, topic, queue_id, &recovered), again_from, given_up: recovered.behind })
+        Ok(RecoveredQueue {
+            queue: Self::from_recovered(files, topic, queue_id, &recovered),
+            again_from,
+            given_up: recovered.behind,
+            repairs,
+        })
     }
 
     fn from_recovered(files: &Arc<QueueFiles>, topic: &str, queue_id: i32, found: &Recovered) -> Arc<Self> {
@@ -194,6 +205,7 @@ impl ConsumeQueue {
                 tail: Vec::new(),
                 min_physical,
                 suspect: found.end - 1,
+                front: 0,
                 listed: false,
                 removed: false,
             }),
@@ -247,7 +259,7 @@ impl ConsumeQueue {
             return 0; // as if it were not there: it has no file
         }
         let name = self.topic.bytes().fold(i64::from(self.queue_id) + 1, |mixed, byte| mix(mixed, i64::from(byte)));
-        mix(mix(name, max), physical)
+        mix(mix(mix(name, max), physical), self.state.lock().first)
     }
 
     /// Units of a file.
@@ -292,6 +304,9 @@ impl ConsumeQueue {
             }
             self.min_offset.store(offset, Ordering::Release);
             state.min_physical = unit.physical_offset;
+        } else if offset < state.first.max(state.front) {
+            drop(state);
+            return self.put_in_front(offset, unit);
         } else if unit.end() <= self.max_physical_offset() || offset < state.end() {
             return self.mend(state, offset, unit);
         }
@@ -369,6 +384,38 @@ impl ConsumeQueue {
         self.write(&mut maintenance, offset, &unit.encode())?;
         self.max_physical_offset.fetch_max(unit.end(), Ordering::AcqRel);
         Ok(())
+    }
+
+    /// The log has a record whose unit was in a file that is gone. Where the log has none, zeros stay for readers to find.
+    fn put_in_front(&self, offset: i64, unit: CqUnit) -> Result<(), StoreError> {
+        let mut maintenance = self.files.maintenance.lock();
+        self.write(&mut maintenance, offset, &unit.encode())?;
+        let mut state = self.state.lock();
+        if offset < state.first {
+            log::warn!(
+                "consume queue lacks its first files, their units are made anew: topic={} queueId={} from={offset} to={}",
+                self.topic,
+                self.queue_id,
+                state.first
+            );
+            state.front = state.front.max(state.first);
+            state.first = self.files.file_of(offset);
+        }
+        if offset < self.min_offset() {
+            self.min_offset.store(offset, Ordering::Release);
+            state.min_physical = unit.physical_offset;
+        }
+        Ok(())
+    }
+
+    /// Whether files in front of the first one may be gone although the log has their records.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn begins_behind(&self, min_physical_offset: i64) -> Result<bool, StoreError> {
+        let first = self.state.lock().first;
+        let unit = if first > 0 { self.unit_at(first)? } else { None };
+        Ok(unit.is_some_and(|unit| unit.is_present() && unit.physical_offset > min_physical_offset))
     }
 
     /// An empty queue begins in another file.

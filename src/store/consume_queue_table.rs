@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use crate::runtime::thread::Thread;
 
 use super::config::StoreConfig;
-use super::consume_queue::{ConsumeQueue, CqUnit, Maintenance, QueueFiles, RecoveredQueue};
+use super::consume_queue::{ConsumeQueue, CqUnit, Maintenance, QueueFiles, RecoveredQueue, Repair};
 use super::deleted_topics::Marks;
 use super::error::StoreError;
 use super::file_cache::{FileCache, failed};
@@ -44,6 +44,8 @@ struct Losses {
     again_from: Option<i64>,
     /// Queues that had to give units up, the last of these, and its record's physical offset.
     given_up: Vec<(Arc<ConsumeQueue>, i64, i64)>,
+    /// Not done yet.
+    repairs: Vec<Repair>,
 }
 
 impl Losses {
@@ -88,8 +90,11 @@ impl ConsumeQueueTable {
         let table = Self { files, hasher: RandomState::default(), shards, losses: Mutex::default() };
         for outcome in done {
             match outcome {
-                Ok(RecoveredQueue { queue, again_from, given_up }) => {
-                    table.losses.lock().add(&queue, again_from, given_up);
+                Ok(RecoveredQueue { queue, again_from, given_up, repairs }) => {
+                    let mut losses = table.losses.lock();
+                    losses.add(&queue, again_from, given_up);
+                    losses.repairs.extend(repairs);
+                    drop(losses);
                     table.insert(queue);
                 }
                 Err(error) => failures.push(error),
@@ -178,14 +183,29 @@ impl ConsumeQueueTable {
         self.all().iter().try_for_each(|queue| queue.truncate_behind(end, &mut maintenance))
     }
 
-    /// Checks the units at the queues' ends against the log, as `holds` tells of a queue, an offset and its unit, and gives up those that
-    /// point at no record of theirs: what the queue says of its last record decides what is dispatched again.
+    /// Removes from the disk what [`ConsumeQueueTable::load`] gave up. Before anything else is done with the queues.
     ///
     /// # Errors
     /// The system's.
-    pub(super) fn check_ends(&self, holds: impl Fn(&ConsumeQueue, i64, &CqUnit) -> Result<bool, StoreError>) -> Result<(), StoreError> {
+    pub(super) fn repair_files(&self) -> Result<(), StoreError> {
+        let repairs = std::mem::take(&mut self.losses.lock().repairs);
+        repairs.iter().try_for_each(|repair| repair.apply(&self.files))
+    }
+
+    /// Checks the units at the queues' ends against the log, as `holds` tells of a queue, an offset and its unit, and gives up those that
+    /// point at no record of theirs: what the queue says of its last record decides what is dispatched again. Also finds queues whose
+    /// first files may be gone, as far as the log, which begins at `min_physical_offset`, can tell.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn check_ends(
+        &self, min_physical_offset: i64, holds: impl Fn(&ConsumeQueue, i64, &CqUnit) -> Result<bool, StoreError>,
+    ) -> Result<(), StoreError> {
         let mut maintenance = self.files.maintenance.lock();
         for queue in self.all() {
+            if queue.begins_behind(min_physical_offset)? {
+                self.losses.lock().add(&queue, Some(0), None);
+            }
             let given_up = queue.give_up_unless(|offset, unit| holds(&queue, offset, unit), &mut maintenance)?;
             if let Some((offset, _)) = given_up {
                 log::warn!(

@@ -6,13 +6,15 @@
 //! - Damage with records behind it costs what is damaged: the bytes are kept under `lost/`, the hole is sealed.
 //! - Every file walked over is synced before anything of it may become visible.
 
+use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::record::Record;
 
-use super::checkpoint::Positions;
+use super::checkpoint::{Checkpoint, Positions};
 use super::config::StoreConfig;
 use super::consume_queue_table::ConsumeQueueTable;
 use super::deleted_topics::DeletedTopics;
@@ -21,6 +23,7 @@ use super::dispatch::{Dispatcher, Put, has_unit};
 use super::error::StoreError;
 use super::fs::Fs;
 use super::index::Index;
+use super::log_folders::LogFolders;
 use super::mapped_file::MappedFile;
 use super::mapped_file_queue::Segment;
 use super::scan::{Found, Place, Reads, Scanner, missing_files};
@@ -47,8 +50,8 @@ pub(super) struct Recovery<'a> {
     pub(super) config: &'a StoreConfig,
     /// File system.
     pub(super) fs: &'a dyn Fs,
-    /// Folder of the log's files.
-    pub(super) dir: &'a Path,
+    /// Folders of the log's files.
+    pub(super) folders: &'a LogFolders,
     /// The log's files.
     pub(super) segments: Vec<Segment>,
     /// The checkpoint as it was found.
@@ -63,6 +66,10 @@ pub(super) struct Recovery<'a> {
     pub(super) deleted: &'a DeletedTopics,
     /// Into these queues and the index.
     pub(super) dispatcher: &'a Dispatcher,
+    /// Where it is noted that the queues have lost something.
+    pub(super) checkpoint: &'a Checkpoint,
+    /// Whether it has been.
+    pub(super) distrusted: Cell<bool>,
 }
 
 /// The log as it can be trusted.
@@ -76,6 +83,8 @@ pub(super) struct Recovered {
     pub(super) last_record: i64,
     /// Store time of the last record found; 0 with none.
     pub(super) last_store_timestamp: i64,
+    /// What the checkpoint says of the queues is not true any more.
+    pub(super) distrusted: bool,
     /// What was done.
     pub(super) report: RecoveryReport,
 }
@@ -144,11 +153,7 @@ impl Recovery<'_> {
         }
         self.check_for_a_log()?;
         self.warn_of_missing_files();
-        self.queues.remove_deleted(&self.deleted.read())?;
-        let unlike_noted = self.positions.queues_digest != 0 && self.positions.queues_digest != self.queues.digest();
-        if !self.segments.is_empty() && (!self.clean || unlike_noted) {
-            self.queues.check_ends(|queue, offset, unit| points_home(&self.segments, self.file_size(), queue, offset, unit))?;
-        }
+        self.check_queues()?;
         let indexed = self.index.map(|index| index.last().1);
         let (start, end, mut walk) = self.walk_all()?;
         if indexed.is_some_and(|indexed| indexed < self.positions.index_last.min(walk.from)) {
@@ -171,7 +176,36 @@ impl Recovery<'_> {
         self.queues.settle(self.segments.first().map_or(0, |segment| segment.start), &self.dispatcher.take_seals());
         let Walk { mut report, last_record, last_store_timestamp, .. } = walk;
         report.ms = started.elapsed().as_millis();
-        Ok(Recovered { files: self.map(end)?, end: end_offset, last_record, last_store_timestamp, report })
+        Ok(Recovered {
+            files: self.map(end)?,
+            end: end_offset,
+            last_record,
+            last_store_timestamp,
+            distrusted: self.distrusted.get(),
+            report,
+        })
+    }
+
+    /// Gives up what the queues have wrong, as far as that shows before the log is read.
+    fn check_queues(&self) -> Result<(), StoreError> {
+        let noted = self.positions.queues_digest;
+        let as_noted = noted != 0 && noted == self.queues.digest() && self.queues.damaged_from().is_none();
+        if self.queues.damaged_from().is_some() || self.clean && noted != 0 && !as_noted {
+            self.distrust_checkpoint()?;
+        }
+        self.queues.repair_files()?;
+        self.queues.remove_deleted(&self.deleted.read())?;
+        let Some(first) = self.segments.first().filter(|_| !self.clean || !as_noted) else { return Ok(()) };
+        self.queues.check_ends(first.start, |queue, offset, unit| {
+            let holds = points_home(&self.segments, self.file_size(), queue, offset, unit)?;
+            if holds { Ok(true) } else { self.distrust_checkpoint().map(|()| false) }
+        })
+    }
+
+    /// The queues lack what the checkpoint says they have. Until they have it again, durably, a start after another crash must not
+    /// believe it either.
+    fn distrust_checkpoint(&self) -> Result<(), StoreError> {
+        if self.distrusted.replace(true) { Ok(()) } else { self.checkpoint.write(self.positions.without_queues(), true) }
     }
 
     fn offset(&self, place: Place) -> i64 {
@@ -186,7 +220,7 @@ impl Recovery<'_> {
         for pair in self.segments.windows(2) {
             let end = pair[0].start + self.file_size() as i64;
             if end != pair[1].start {
-                log::error!("commit log files are missing: dir={} from={end} to={}", self.dir.display(), pair[1].start);
+                log::error!("commit log files are missing: dir={} from={end} to={}", self.folders.shown(), pair[1].start);
             }
         }
     }
@@ -195,7 +229,7 @@ impl Recovery<'_> {
     fn check_for_holes(&self, first: usize) -> Result<(), StoreError> {
         let size = self.file_size() as i64;
         let hole = self.segments[first..].windows(2).find(|pair| pair[0].start + size != pair[1].start);
-        match hole.filter(|_| !self.config.allow_commit_log_hole) {
+        match hole.filter(|_| !self.folders.may_have_holes) {
             Some(pair) => Err(missing_files(&pair[1], pair[0].start + size)),
             None => Ok(()),
         }
@@ -211,9 +245,9 @@ impl Recovery<'_> {
         if !self.config.allow_empty_commit_log {
             let key =
                 "put its files back (is a disk not mounted?), or set allowEmptyCommitLog=true to begin with an empty log and empty queues";
-            return Err(StoreError::Damaged(self.dir.to_owned(), format!("{why}: {key}")));
+            return Err(StoreError::Damaged(self.config.root.clone(), format!("{why}: {key}")));
         }
-        log::error!("{why}: all are emptied (allowEmptyCommitLog=true): dir={}", self.dir.display());
+        log::error!("{why}: all are emptied (allowEmptyCommitLog=true): dir={}", self.folders.shown());
         Ok(())
     }
 
@@ -223,7 +257,7 @@ impl Recovery<'_> {
 
     fn scanner(&self, start: Place) -> Scanner<'_> {
         let mut scanner = Scanner::new(&self.segments, self.file_size(), self.config, self.reads(), start.index)
-            .crossing_holes(self.config.allow_commit_log_hole);
+            .crossing_holes(self.folders.may_have_holes);
         scanner.go_to(start);
         scanner
     }
@@ -259,6 +293,7 @@ impl Recovery<'_> {
             let Some(again_from) = again_from.map(|from| from.max(first)).filter(|from| *from < walk.from) else {
                 return Ok((start, end, walk));
             };
+            self.distrust_checkpoint()?;
             start = Place { index: choice.file_before(again_from)?, at: 0 };
             log::warn!("queues or checkpoint miss records in front, reading again: offset={} instead_of={}", self.offset(start), walk.from);
         }
@@ -390,14 +425,14 @@ impl Recovery<'_> {
     /// Removes the files behind the one in which the log ends, and zeroes the rest of that one. Returns the bytes that were
     /// not zero.
     fn cut(&mut self, end: Place, reason: &str) -> Result<u64, StoreError> {
-        let mut cut = 0;
+        let mut changed = BTreeSet::new();
         for segment in self.segments.drain(end.index + 1..) {
             log::warn!("file behind the end of the log removed: path={}", segment.path.display());
+            changed.extend(segment.path.parent().map(Path::to_owned));
             self.fs.remove_file(&segment.path).map_err(|error| StoreError::Io("remove", segment.path, error))?;
-            cut += 1;
         }
-        if cut > 0 {
-            self.fs.sync_dir(self.dir).map_err(|error| StoreError::Io("sync", self.dir.to_owned(), error))?;
+        for folder in changed {
+            self.fs.sync_dir(&folder).map_err(|error| StoreError::Io("sync", folder, error))?;
         }
         let segment = &self.segments[end.index];
         let blank = blank_at(segment, end.at, self.file_size())?;

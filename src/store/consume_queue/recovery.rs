@@ -35,11 +35,38 @@ pub(super) struct Recovered {
     pub(super) damaged: bool,
     /// Of the units that had to be given up, the last one: its queue offset and its record's physical offset.
     pub(super) behind: Option<(i64, i64)>,
+    /// What is to be done to the files before the queue is used.
+    pub(super) repairs: Vec<Repair>,
+}
+
+/// A change of a queue's files: made once the start is certain, since a start that is refused changes nothing.
+pub(in crate::store) enum Repair {
+    /// The file goes.
+    Remove(PathBuf),
+    /// What lies behind this position is zeroed.
+    ZeroBehind(PathBuf, u64),
+}
+
+impl Repair {
+    /// Does it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(in crate::store) fn apply(&self, files: &QueueFiles) -> Result<(), StoreError> {
+        match self {
+            Self::Remove(path) => files.fs.remove_file(path).map_err(failed("remove", path)),
+            Self::ZeroBehind(path, at) => {
+                let file = files.fs.open(path, false).map_err(failed("open", path))?;
+                zero_behind(&*file, *at, files.file_size()).map_err(failed("truncate", path))
+            }
+        }
+    }
 }
 
 impl Recovered {
     /// A queue without a file.
-    pub(super) const NOTHING: Self = Self { first: 0, end: 0, max_physical: NONE, first_present: None, damaged: false, behind: None };
+    pub(super) const NOTHING: Self =
+        Self { first: 0, end: 0, max_physical: NONE, first_present: None, damaged: false, behind: None, repairs: Vec::new() };
 }
 
 struct FoundFile {
@@ -81,7 +108,7 @@ impl FoundFile {
     }
 }
 
-/// Reads the last files of a queue forward up to the first hole, removes or zeroes what lies behind it.
+/// Reads the last files of a queue forward up to the first hole; what lies behind it is to be removed or zeroed.
 ///
 /// # Errors
 /// A file of a wrong length or name, or the system's; with the path.
@@ -100,20 +127,20 @@ pub(super) fn recover_folder(files: &QueueFiles, folder: &Path) -> Result<Recove
     }
     given_up.splice(..0, found.drain(stopped_in + 1..));
     let last = &found[stopped_in];
-    let (mut damaged, mut last_given_up) = (false, None);
+    let (mut damaged, mut last_given_up, mut repairs) = (false, None, Vec::new());
     for file in given_up.iter().rev() {
         damaged |= file.holds_data(files, 0)?;
         last_given_up = last_given_up.map_or_else(|| file.last_present(files, 0), |found| Ok(Some(found)))?;
-        files.fs.remove_file(&file.path).map_err(failed("remove", &file.path))?;
+        repairs.push(Repair::Remove(file.path.clone()));
     }
     let behind = ((scan.end - last.first) * UNIT) as u64;
     if behind < files.file_size() && last.holds_data(files, behind)? {
         damaged = true;
         last_given_up = last_given_up.map_or_else(|| last.last_present(files, behind), |found| Ok(Some(found)))?;
-        zero_behind(&*last.file(files)?, behind, files.file_size()).map_err(failed("truncate", &last.path))?;
+        repairs.push(Repair::ZeroBehind(last.path.clone(), behind));
     }
     if scan.end == last.first && stopped_in > 0 {
-        files.fs.remove_file(&last.path).map_err(failed("remove", &last.path))?;
+        repairs.push(Repair::Remove(last.path.clone()));
     }
     if damaged {
         log::warn!("consume queue has a hole, what lies behind is dispatched again: folder={} end={}", folder.display(), scan.end);
@@ -127,7 +154,7 @@ pub(super) fn recover_folder(files: &QueueFiles, folder: &Path) -> Result<Recove
     }
     let first_present = if scanned == 0 { scan.first_present } else { None };
     let behind = last_given_up.map(|(offset, unit)| (offset, unit.physical_offset));
-    Ok(Recovered { first, end: scan.end, max_physical, first_present, damaged, behind })
+    Ok(Recovered { first, end: scan.end, max_physical, first_present, damaged, behind, repairs })
 }
 
 /// Takes out the files that do not continue those in front of them.

@@ -28,7 +28,7 @@ impl Store {
     fn try_reopen(&mut self) -> Result<(), StoreError> {
         let fs = TestFs { real: crate::store::RealFs, trouble: Arc::clone(&self.trouble) };
         self.table = ConsumeQueueTable::load(&self.config, Arc::new(fs))?;
-        Ok(())
+        self.table.repair_files()
     }
 
     fn reopen(&mut self) {

@@ -18,7 +18,7 @@ struct Entry {
 }
 
 /// Checks the files of a stopped store whose log ends at `end`; with `damaged`, bodies are let pass.
-pub(super) fn hold(config: &StoreConfig, end: i64, damaged: bool) {
+pub(in crate::store::tests) fn hold(config: &StoreConfig, end: i64, damaged: bool) {
     let files = log_files(config);
     let records = read_log(&files, config.commit_log_file_size, end, damaged);
     let last = files.last_key_value().map_or(0, |(start, _)| *start);
