@@ -1,4 +1,5 @@
-//! Random damage to consume queues, index and checkpoint: every message stays where it was. `PETREL_SEED=7` replays one seed.
+//! Random damage to consume queues, index and checkpoint: every message stays where it was. `PETREL_SEED=7` replays one seed,
+//! `PETREL_SEEDS=1000` runs more of them.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
@@ -6,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use super::cases::invariants;
 use super::*;
 
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 30;
 
 fn settings(root: &Path, mode: FlushDiskType) -> StoreConfig {
     StoreConfig { consume_queue_file_size: 20 * 25, flush_consume_queue_interval_ms: 5, ..config(root, mode) }
@@ -153,13 +154,16 @@ fn found_by_key(store: &MessageStore, messages: &Messages, what: &str) -> usize 
     found
 }
 
+/// As many as are wanted.
+fn seeds(count: u64) -> std::ops::Range<u64> {
+    let wanted = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let only = wanted("PETREL_SEED").map(|seed| seed..seed + 1);
+    only.unwrap_or(0..wanted("PETREL_SEEDS").unwrap_or(count))
+}
+
 #[test]
 fn every_message_survives_whatever_happens_to_derived_files() {
-    let wanted = std::env::var("PETREL_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
-    for seed in 0..SEEDS {
-        if wanted.is_some_and(|wanted| wanted != seed) {
-            continue;
-        }
+    for seed in seeds(SEEDS) {
         let mut random = fastrand::Rng::with_seed(seed);
         let mode = BOTH[random.usize(0..2)];
         let (folder, mut messages) = (tempfile::tempdir().unwrap(), Messages::new());
