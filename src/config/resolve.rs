@@ -223,7 +223,10 @@ impl<'a> Resolver<'a> {
     fn store(&mut self, config: &mut BrokerConfig) {
         config.allow_empty_config_on_corruption = self.bool("allowEmptyConfigOnCorruption", config.allow_empty_config_on_corruption);
         let store = &mut config.store;
-        store.commit_log_path = self.path("storePathCommitLog");
+        let mut paths = self.paths("storePathCommitLog").into_iter();
+        store.commit_log_path = paths.next();
+        store.more_commit_log_paths = paths.collect();
+        store.read_only_commit_log_paths = self.paths("readOnlyCommitLogStorePaths");
         store.commit_log_file_size = self.number("mappedFileSizeCommitLog", store.commit_log_file_size as i64, 4_096..=INT_MAX) as usize;
         let units = self.number("mappedFileSizeConsumeQueue", store.consume_queue_file_size as i64, 20..=INT_MAX) as usize;
         store.consume_queue_file_size = units.div_ceil(20) * 20;
@@ -240,6 +243,10 @@ impl<'a> Resolver<'a> {
         store.max_query_messages = self.number("maxMsgsNumBatch", store.max_query_messages as i64, 1..=INT_MAX) as usize;
         store.in_memory_ratio = self.number("accessMessageInMemoryMaxRatio", store.in_memory_ratio.into(), 0..=100) as u8;
         store.check_crc_on_recover = self.bool("checkCRCOnRecover", store.check_crc_on_recover);
+        store.append_record_crc = self.bool("enabledAppendPropCRC", store.append_record_crc);
+        store.force_record_crc = self.bool("forceVerifyPropCRC", store.force_record_crc);
+        store.allow_commit_log_hole = self.bool("allowCommitLogHole", store.allow_commit_log_hole);
+        store.allow_empty_commit_log = self.bool("allowEmptyCommitLog", store.allow_empty_commit_log);
         store.optimized_recovery = self.optimized_recovery();
         store.recover_concurrently = self.bool("recoverConcurrently", store.recover_concurrently);
         store.recover_threads = self.number("recoverThreadPoolNums", store.recover_threads as i64, 1..=1_024) as usize;
@@ -297,9 +304,6 @@ impl<'a> Resolver<'a> {
         let store_type = self.text("storeType", "default");
         if !store_type.eq_ignore_ascii_case("default") {
             self.refuse(&format!("storeType={store_type}"), "RocksDB stores are not supported");
-        }
-        if config.store.commit_log_path.as_ref().is_some_and(|path| path.to_string_lossy().contains(',')) {
-            self.refuse("storePathCommitLog", "several commit log folders are not supported");
         }
         if config.broker_id < 0 && !self.bool("enableControllerMode", false) {
             self.bad_key("brokerId", "a number from 0 up");
@@ -370,6 +374,16 @@ impl<'a> Resolver<'a> {
             return None;
         }
         Some(self.number(key, 75, 0..=INT_MAX).min(100) as u8)
+    }
+
+    /// Several paths, separated as the reference separates them.
+    fn paths(&mut self, key: &'static str) -> Vec<PathBuf> {
+        let property = "rocketmq.broker.multiPathSplitter";
+        let variable = property.to_ascii_uppercase().replace('.', "_");
+        let given = (self.environment)(property).or_else(|| (self.environment)(&variable)).filter(|splitter| !splitter.is_empty());
+        let splitter = given.unwrap_or_else(|| ",".to_owned());
+        let text = self.optional_text(key).unwrap_or_default();
+        text.split(&splitter).map(str::trim).filter(|path| !path.is_empty()).map(PathBuf::from).collect()
     }
 
     fn path(&mut self, key: &'static str) -> Option<PathBuf> {

@@ -19,8 +19,12 @@ pub struct StoreConfig {
     pub tag: String,
     /// `storePathRootDir`.
     pub root: PathBuf,
-    /// `storePathCommitLog`; `<root>/commitlog` when `None`.
+    /// `storePathCommitLog`, the first path; `<root>/commitlog` when `None`.
     pub commit_log_path: Option<PathBuf>,
+    /// The other paths of `storePathCommitLog`: files of the log are spread over all of them.
+    pub more_commit_log_paths: Vec<PathBuf>,
+    /// `readOnlyCommitLogStorePaths`: paths whose files are read, but in which none is made. They may be missing.
+    pub read_only_commit_log_paths: Vec<PathBuf>,
     /// `mappedFileSizeCommitLog`, bytes.
     pub commit_log_file_size: usize,
     /// `mappedFileSizeConsumeQueue`, bytes, a multiple of 20.
@@ -90,6 +94,8 @@ impl StoreConfig {
             tag: String::new(),
             root: root.into(),
             commit_log_path: None,
+            more_commit_log_paths: Vec::new(),
+            read_only_commit_log_paths: Vec::new(),
             commit_log_file_size: 1 << 30,
             consume_queue_file_size: 6_000_000,
             max_message_size: 4 << 20,
@@ -121,6 +127,21 @@ impl StoreConfig {
             recover_threads: 32,
             delay_levels_ms: parse_delay_levels("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h").unwrap_or_default(),
         }
+    }
+}
+
+impl StoreConfig {
+    /// Folders of the commit log in which files may be made: ascending, as Java numbers them.
+    pub fn writable_commit_log_folders(&self) -> Vec<PathBuf> {
+        let first = self.commit_log_path.clone().unwrap_or_else(|| self.root.join("commitlog"));
+        let all: Vec<PathBuf> = std::iter::once(first).chain(self.more_commit_log_paths.iter().cloned()).collect();
+        let mut writable: Vec<PathBuf> = all.iter().filter(|path| !self.read_only_commit_log_paths.contains(path)).cloned().collect();
+        if writable.is_empty() {
+            writable = all; // the log must go on somewhere
+        }
+        writable.sort();
+        writable.dedup();
+        writable
     }
 }
 

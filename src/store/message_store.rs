@@ -5,7 +5,7 @@
 //! readable function.
 
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,7 @@ use super::fs::Fs;
 use super::index::Index;
 use super::latch::Latch;
 use super::lock_file::{AbortMark, StoreLock};
+use super::log_folders::LogFolders;
 use super::mapped_file_queue::{Segment, open_segments};
 use super::reading::{self, Boundary, GetLimits, GetResult, MessageFilter, QueryResult};
 pub use super::recovery::RecoveryReport;
@@ -85,7 +86,7 @@ struct Running {
 
 /// What is read before recovery.
 struct Loaded {
-    dir: PathBuf,
+    folders: LogFolders,
     checkpoint: Checkpoint,
     positions: Positions,
     queues: Arc<ConsumeQueueTable>,
@@ -168,15 +169,15 @@ impl MessageStore {
     fn build(
         config: StoreConfig, fs: Arc<dyn Fs>, clock: Clock, abort: AbortMark, loaded: Loaded, recovered: Recovered,
     ) -> Result<Self, StoreError> {
-        let Loaded { dir, checkpoint, positions, queues, index, deleted, dispatcher, .. } = loaded;
+        let Loaded { checkpoint, positions, queues, index, deleted, dispatcher, .. } = loaded;
         let Recovered { files, end, last_record, last_store_timestamp, distrusted, report } = recovered;
         let positions = if distrusted { positions.without_queues() } else { positions };
         log::info!("recovered: {report} end={end}");
         let sync_flush = config.flush_disk_type == FlushDiskType::Sync;
         let latch = Arc::new(Latch::default());
-        let log = Arc::new(CommitLog::new(&dir, config.commit_log_file_size, files, end, last_store_timestamp, sync_flush));
+        let log = Arc::new(CommitLog::new(config.commit_log_file_size, files, end, last_store_timestamp, sync_flush));
         deleted.settle(log.min_offset(), end)?;
-        let guard = Arc::new(DiskGuard::new(&config, Arc::clone(&fs), &dir));
+        let guard = Arc::new(DiskGuard::new(&config, Arc::clone(&fs)));
         let (interval, timeout) = (Duration::from_millis(config.flush_interval_ms), Duration::from_millis(config.sync_flush_timeout_ms));
         let flusher = Flusher::new(Arc::clone(&log), Arc::clone(&fs), Arc::clone(&latch), interval, timeout);
         let allocator = Allocator::new(Arc::clone(&log), Arc::clone(&fs), Arc::clone(&guard), Arc::clone(&flusher));
@@ -563,11 +564,14 @@ impl Drop for MessageStore {
 impl Loaded {
     /// Reads everything. Nothing but a file without bytes is changed.
     fn load(config: &StoreConfig, fs: &Arc<dyn Fs>, clean: bool) -> Result<Self, StoreError> {
-        let dir = config.commit_log_path.clone().unwrap_or_else(|| config.root.join("commitlog"));
-        create_dir(&**fs, &dir)?;
         foreign::refuse_rocksdb(&**fs, &config.root)?;
         let (checkpoint, positions) = Checkpoint::load(&config.root, Arc::clone(fs))?;
-        let segments = open_segments(&**fs, &dir, config.commit_log_file_size)?;
+        let folders = LogFolders::find(config, &**fs)?;
+        let segments = open_segments(&**fs, &folders.all, config.commit_log_file_size)?;
+        folders.check(config, &segments, &positions)?;
+        for folder in &folders.missing {
+            create_dir(&**fs, folder)?;
+        }
         foreign::refuse_records_without_crc(config, &segments)?;
         let queues = Arc::new(ConsumeQueueTable::load(config, Arc::clone(fs))?);
         let safe_timestamp = (!clean).then_some(positions.index_timestamp);
@@ -580,14 +584,14 @@ impl Loaded {
         let deleted = Arc::new(DeletedTopics::load(&config.root, Arc::clone(fs))?);
         let dispatcher =
             Arc::new(Dispatcher::new(Arc::clone(&queues), index.clone(), Arc::clone(&deleted), config.delay_levels_ms.clone()));
-        Ok(Self { dir, checkpoint, positions, queues, index, deleted, dispatcher, segments })
+        Ok(Self { folders, checkpoint, positions, queues, index, deleted, dispatcher, segments })
     }
 
     fn recover(&self, config: &StoreConfig, fs: &dyn Fs, clean: bool) -> Result<Recovered, StoreError> {
         let recovery = Recovery {
             config,
             fs,
-            dir: &self.dir,
+            folders: &self.folders,
             segments: self.segments.clone(),
             positions: self.positions,
             clean,

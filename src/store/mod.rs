@@ -28,6 +28,7 @@ mod index;
 mod index_file;
 mod latch;
 mod lock_file;
+mod log_folders;
 mod mapped_file;
 mod mapped_file_queue;
 mod mend;

@@ -7,6 +7,7 @@
 //! - Every file walked over is synced before anything of it may become visible.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,6 +23,7 @@ use super::dispatch::{Dispatcher, Put, has_unit};
 use super::error::StoreError;
 use super::fs::Fs;
 use super::index::Index;
+use super::log_folders::LogFolders;
 use super::mapped_file::MappedFile;
 use super::mapped_file_queue::Segment;
 use super::scan::{Found, Place, Reads, Scanner, missing_files};
@@ -48,8 +50,8 @@ pub(super) struct Recovery<'a> {
     pub(super) config: &'a StoreConfig,
     /// File system.
     pub(super) fs: &'a dyn Fs,
-    /// Folder of the log's files.
-    pub(super) dir: &'a Path,
+    /// Folders of the log's files.
+    pub(super) folders: &'a LogFolders,
     /// The log's files.
     pub(super) segments: Vec<Segment>,
     /// The checkpoint as it was found.
@@ -218,7 +220,7 @@ impl Recovery<'_> {
         for pair in self.segments.windows(2) {
             let end = pair[0].start + self.file_size() as i64;
             if end != pair[1].start {
-                log::error!("commit log files are missing: dir={} from={end} to={}", self.dir.display(), pair[1].start);
+                log::error!("commit log files are missing: dir={} from={end} to={}", self.folders.shown(), pair[1].start);
             }
         }
     }
@@ -227,7 +229,7 @@ impl Recovery<'_> {
     fn check_for_holes(&self, first: usize) -> Result<(), StoreError> {
         let size = self.file_size() as i64;
         let hole = self.segments[first..].windows(2).find(|pair| pair[0].start + size != pair[1].start);
-        match hole.filter(|_| !self.config.allow_commit_log_hole) {
+        match hole.filter(|_| !self.folders.may_have_holes) {
             Some(pair) => Err(missing_files(&pair[1], pair[0].start + size)),
             None => Ok(()),
         }
@@ -243,9 +245,9 @@ impl Recovery<'_> {
         if !self.config.allow_empty_commit_log {
             let key =
                 "put its files back (is a disk not mounted?), or set allowEmptyCommitLog=true to begin with an empty log and empty queues";
-            return Err(StoreError::Damaged(self.dir.to_owned(), format!("{why}: {key}")));
+            return Err(StoreError::Damaged(self.config.root.clone(), format!("{why}: {key}")));
         }
-        log::error!("{why}: all are emptied (allowEmptyCommitLog=true): dir={}", self.dir.display());
+        log::error!("{why}: all are emptied (allowEmptyCommitLog=true): dir={}", self.folders.shown());
         Ok(())
     }
 
@@ -255,7 +257,7 @@ impl Recovery<'_> {
 
     fn scanner(&self, start: Place) -> Scanner<'_> {
         let mut scanner = Scanner::new(&self.segments, self.file_size(), self.config, self.reads(), start.index)
-            .crossing_holes(self.config.allow_commit_log_hole);
+            .crossing_holes(self.folders.may_have_holes);
         scanner.go_to(start);
         scanner
     }
@@ -423,14 +425,14 @@ impl Recovery<'_> {
     /// Removes the files behind the one in which the log ends, and zeroes the rest of that one. Returns the bytes that were
     /// not zero.
     fn cut(&mut self, end: Place, reason: &str) -> Result<u64, StoreError> {
-        let mut cut = 0;
+        let mut changed = BTreeSet::new();
         for segment in self.segments.drain(end.index + 1..) {
             log::warn!("file behind the end of the log removed: path={}", segment.path.display());
+            changed.extend(segment.path.parent().map(Path::to_owned));
             self.fs.remove_file(&segment.path).map_err(|error| StoreError::Io("remove", segment.path, error))?;
-            cut += 1;
         }
-        if cut > 0 {
-            self.fs.sync_dir(self.dir).map_err(|error| StoreError::Io("sync", self.dir.to_owned(), error))?;
+        for folder in changed {
+            self.fs.sync_dir(&folder).map_err(|error| StoreError::Io("sync", folder, error))?;
         }
         let segment = &self.segments[end.index];
         let blank = blank_at(segment, end.at, self.file_size())?;

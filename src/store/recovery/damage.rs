@@ -10,6 +10,7 @@
 use crate::common::record::Record;
 use crate::store::config::FlushDiskType;
 use crate::store::consume_queue::CqUnit;
+use crate::store::consume_queue_table::is_one_component;
 use crate::store::dispatch::has_unit;
 use crate::store::error::StoreError;
 use crate::store::scan::{Place, Wanted, find_end_of_damage, read_record};
@@ -141,9 +142,13 @@ impl Recovery<'_> {
         Ok(Some((Identity::claimed_by(&record), self.dispatcher.unit_of(&record, self.offset(hole.place)))))
     }
 
-    /// The lost record was the next one of an existing queue: its number is not given again.
+    /// The lost record was the next one of its queue: its number is not given again.
     fn keep_number(&self, identity: &Identity, unit: CqUnit) -> Result<(), StoreError> {
-        match self.queues.get(&identity.topic, identity.queue_id) {
+        let queue = match identity.queue_offset {
+            0 if is_one_component(&identity.topic) => Some(self.queues.get_or_create(&identity.topic, identity.queue_id)),
+            _ => self.queues.get(&identity.topic, identity.queue_id),
+        };
+        match queue {
             Some(queue) if queue.max_offset() == identity.queue_offset && queue.max_physical_offset() <= unit.physical_offset => {
                 queue.put_behind(CqUnit::FILLER, identity.queue_offset, unit)
             }

@@ -108,6 +108,8 @@ pub(super) struct Witness<'a> {
     waiting: HashMap<usize, Waiting>,
     /// Starts of pieces of the log that hold no message, and their ends.
     seals: BTreeMap<i64, i64>,
+    /// Records that were passed as others'.
+    taken_for_others: Vec<Misnamed>,
     searches: usize,
 }
 
@@ -124,6 +126,7 @@ impl<'a> Witness<'a> {
             seen: HashMap::new(),
             waiting: HashMap::new(),
             seals: BTreeMap::new(),
+            taken_for_others: Vec::new(),
             searches: MAX_SEARCHES,
         }
     }
@@ -149,7 +152,7 @@ impl<'a> Witness<'a> {
         let mut displaced = false;
         let stored = if (0..queue.max_offset()).contains(&number) { present(queue.unit_at(number))? } else { None };
         match stored {
-            Some(unit) if unit.physical_offset == offset => {}
+            Some(unit) if unit.physical_offset == offset => self.look_back(&queue, number)?,
             Some(unit) if !unit.is_present() || self.is_sealed(unit.physical_offset) => displaced = true,
             _ => {
                 if let Some(identity) = self.accused(record, offset)? {
@@ -162,6 +165,18 @@ impl<'a> Witness<'a> {
         }
         self.seen.insert(key, number);
         Ok(if displaced { Standing::Displaced(queue) } else { Standing::Sound })
+    }
+
+    /// Units between the last record of a queue and this one have been passed over: their records were not known as theirs.
+    fn look_back(&mut self, queue: &ConsumeQueue, number: i64) -> Result<(), StoreError> {
+        let Some(seen) = self.seen.get(&address(queue)).copied() else { return Ok(()) };
+        for offset in (seen + 1).max(number - MAX_UNSEEN)..number {
+            if let Some(unit) = present(queue.unit_at(offset))?.filter(CqUnit::is_present) {
+                let taken = self.taken_for_another(queue, offset, unit)?;
+                self.taken_for_others.extend(taken);
+            }
+        }
+        Ok(())
     }
 
     /// Whether units are missing in front of a new one although nothing in the log explains that.
@@ -201,8 +216,8 @@ impl<'a> Witness<'a> {
     ///
     /// # Errors
     /// The system's.
-    pub(super) fn unseen(&self, end: i64) -> Result<Vec<Misnamed>, StoreError> {
-        let mut found = Vec::new();
+    pub(super) fn unseen(&mut self, end: i64) -> Result<Vec<Misnamed>, StoreError> {
+        let mut found = std::mem::take(&mut self.taken_for_others);
         for queue in self.queues.all() {
             let seen = self.seen.get(&address(&queue)).copied();
             let mut offset = queue.max_offset() - 1;

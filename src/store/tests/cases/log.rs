@@ -792,7 +792,54 @@ fn both_ways_of_reading() {
     }
 }
 
-fn two_paths() {}
+/// Files of the log by turns in two folders.
+static TWO_PATHS: SetUp = SetUp {
+    configure: |config| {
+        config.commit_log_path = Some(config.root.join("b"));
+        config.more_commit_log_paths = vec![config.root.join("a")];
+    },
+    ..STANDARD
+};
+
+fn two_paths() {
+    let names = |stopped: &Stopped, folder: &str| -> Vec<String> {
+        let entries = std::fs::read_dir(stopped.path(folder)).unwrap();
+        let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    for mode in BOTH {
+        for stop in [Stop::Clean, Stop::Abrupt] {
+            let fresh = || Bases::default().stopped(&TWO_PATHS, stop, mode);
+            let stopped = fresh();
+            assert_eq!(names(&stopped, "a"), ["00000000000000000000", "00000000000000131072"], "number modulo folders");
+            assert_eq!(names(&stopped, "b"), ["00000000000000065536", "00000000000000196608"]);
+            opens_and_holds(&stopped, &Opens::default());
+            for folder in ["a", "b"] {
+                // the disk is not mounted: the folder is not there, or an empty one is
+                let stopped = fresh();
+                std::fs::remove_dir_all(stopped.path(folder)).unwrap();
+                let text = stopped.path(folder).display().to_string();
+                refuses(&stopped, &[text, "storePathCommitLog".to_owned(), "readOnlyCommitLogStorePaths".to_owned()]);
+                std::fs::create_dir(stopped.path(folder)).unwrap();
+                refuses(&stopped, &["no file for offsets".to_owned(), "allowCommitLogHole".to_owned()]);
+                // it was taken away on purpose
+                let mut stopped = fresh();
+                std::fs::remove_dir_all(stopped.path(folder)).unwrap();
+                stopped.config.read_only_commit_log_paths = vec![stopped.path(folder)];
+                let of_file = |file: &usize| stopped.in_file(*file);
+                let opens = if folder == "a" {
+                    Opens { gone: of_file(&0).collect(), lost: of_file(&2).collect(), unread: true, ..Opens::default() }
+                } else {
+                    let end = Some(stopped.sent[of_file(&3).start - 1].end());
+                    let lost = of_file(&1).collect();
+                    Opens { lost, dropped: of_file(&3).collect(), end, unread: true, ..Opens::default() }
+                };
+                opens_and_holds(&stopped, &opens);
+            }
+        }
+    }
+}
 
 fn denied() {
     let denied = |name: &'static str, at_create: bool| {
@@ -816,4 +863,51 @@ fn denied() {
     denied("commitlog/00000000000000065536", false);
     denied("consumequeue/TopicB/1", false);
     denied("checkpoint", false);
+}
+
+// ---- the keys that two rows name ----
+
+#[test]
+fn a_hole_in_the_log_is_crossed_when_it_may() {
+    for mode in BOTH {
+        let mut stopped = Bases::default().stopped(&STANDARD, Stop::Abrupt, mode);
+        middle_file_removed(&mut stopped);
+        stopped.config.allow_commit_log_hole = true;
+        let lost = stopped.in_file(2).collect();
+        opens_and_holds(&stopped, &Opens { lost, logs: vec!["commit log files are missing"], ..Opens::default() });
+    }
+}
+
+#[test]
+fn a_log_without_files_is_refused_when_it_may_not_begin_anew() {
+    for stop in [Stop::Clean, Stop::Abrupt] {
+        for only_index in [false, true] {
+            let mut stopped = Bases::default().stopped(&STANDARD, stop, FlushDiskType::Async);
+            no_log(&mut stopped);
+            if only_index {
+                std::fs::remove_dir_all(stopped.path("consumequeue")).unwrap();
+            }
+            stopped.config.allow_empty_commit_log = false;
+            refuses(&stopped, &["no files".to_owned(), "allowEmptyCommitLog".to_owned()]);
+        }
+    }
+    let mut empty = Bases::default().stopped(&NO_MESSAGE, Stop::Clean, FlushDiskType::Async);
+    empty.config.allow_empty_commit_log = false;
+    opens_and_holds(&empty, &Opens::default());
+}
+
+#[test]
+fn records_with_a_crc_of_their_own_survive_damage_and_seals_have_one_too() {
+    for mode in BOTH {
+        let stopped = Bases::default().stopped(&RECORD_CRC, Stop::Abrupt, mode);
+        let index = stopped.in_file(0).len() / 2;
+        for (place, at) in [(index, 20), (index + 5, 40), (index + 9, stopped.sent[index + 9].size() - 30)] {
+            stopped.damage(stopped.sent[place].offset(), |bytes| bytes[at] ^= 1); // queue offset, time, properties: no body
+        }
+        let lost = vec![index, index + 5, index + 9];
+        opens_and_holds(&stopped, &Opens { lost, sealed: 3, logs: vec!["record CRC"], ..Opens::default() });
+    }
+    let mut forced = Bases::default().stopped(&NO_MESSAGE, Stop::Clean, FlushDiskType::Async);
+    forced.config.force_record_crc = true;
+    refuses(&forced, &["forceVerifyPropCRC=true".to_owned(), "enabledAppendPropCRC=true".to_owned()]);
 }
