@@ -371,7 +371,8 @@ fn shortened(text: &str) -> String {
 
 fn integer(written: &str) -> Result<Node, String> {
     let digits = written.trim_end_matches(['l', 'L']);
-    let number: i64 = digits.parse().map_err(|_| format!("{} is beyond 64 bits, the greatest integer is {}", shortened(digits), i64::MAX))?;
+    let number: i64 =
+        digits.parse().map_err(|_| format!("{} is beyond 64 bits, the greatest integer is {}", shortened(digits), i64::MAX))?;
     Ok(i32::try_from(number).map_or(Node::Long(number), Node::Int))
 }
 

@@ -160,24 +160,14 @@ mod tests {
         let kinds = |text: &str| all(text).into_iter().map(|(token, _)| token).collect::<Vec<_>>();
         assert_eq!(kinds("a<=b <> c>= 1"), [Name, LessOrEqual, Name, NotEqual, Name, GreaterOrEqual, Integer]);
         assert_eq!(kinds("NOTE nOt IN INN"), [Name, Not, In, Name]);
-        assert_eq!(all("007 0x1 5L 5LL"), [
-            (Integer, "0"),
-            (Integer, "0"),
-            (Integer, "7"),
-            (Integer, "0"),
-            (Name, "x1"),
-            (Integer, "5L"),
-            (Integer, "5L"),
-            (Name, "L")
-        ]);
-        assert_eq!(all("5. .5 5e1 05.e-1 5e"), [
-            (Decimal, "5."),
-            (Decimal, ".5"),
-            (Decimal, "5e1"),
-            (Decimal, "05.e-1"),
-            (Integer, "5"),
-            (Name, "e")
-        ]);
+        assert_eq!(
+            all("007 0x1 5L 5LL"),
+            [(Integer, "0"), (Integer, "0"), (Integer, "7"), (Integer, "0"), (Name, "x1"), (Integer, "5L"), (Integer, "5L"), (Name, "L")]
+        );
+        assert_eq!(
+            all("5. .5 5e1 05.e-1 5e"),
+            [(Decimal, "5."), (Decimal, ".5"), (Decimal, "5e1"), (Decimal, "05.e-1"), (Integer, "5"), (Name, "e")]
+        );
         assert_eq!(all("'it''s' '' ''''"), [(Text, "'it''s'"), (Text, "''"), (Text, "''''")]);
     }
 

@@ -233,7 +233,10 @@ fn registered_expressions_are_kept_in_the_file() {
     };
     let data = show(&broker);
     let text = |name: &str| data.get(name).unwrap().as_text().unwrap().into_owned();
-    assert_eq!((text("expression").as_str(), text("expressionType").as_str(), text("clientVersion").as_str()), ("weight > 5", "SQL92", "7"));
+    assert_eq!(
+        (text("expression").as_str(), text("expressionType").as_str(), text("clientVersion").as_str()),
+        ("weight > 5", "SQL92", "7")
+    );
     assert_eq!(data.get("dead").unwrap().as_bool(), Some(true));
 }
 

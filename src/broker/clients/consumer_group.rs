@@ -153,8 +153,7 @@ impl ConsumerGroup {
     fn with_subscriptions(&self, group: &str, subscriptions: Option<Arc<Subscriptions>>) -> Self {
         let Some(subscriptions) = subscriptions else { return self.clone() };
         let has_expressions = !self.expressions.is_empty() || subscriptions.values().any(|subscription| !subscription.is_tag());
-        let expressions =
-            if has_expressions { Arc::new(self.compiled(group, &subscriptions)) } else { Arc::clone(&self.expressions) };
+        let expressions = if has_expressions { Arc::new(self.compiled(group, &subscriptions)) } else { Arc::clone(&self.expressions) };
         Self { subscriptions, expressions, ..self.clone() }
     }
 
@@ -162,9 +161,7 @@ impl ConsumerGroup {
     fn compiled(&self, group: &str, subscriptions: &Subscriptions) -> Expressions {
         let is_known = |subscription: &SubscriptionData| {
             let known = self.subscriptions.get(&subscription.topic);
-            known.is_some_and(|known| {
-                known.expression_type == subscription.expression_type && known.sub_string == subscription.sub_string
-            })
+            known.is_some_and(|known| known.expression_type == subscription.expression_type && known.sub_string == subscription.sub_string)
         };
         let compiled = subscriptions.values().filter(|subscription| !subscription.is_tag()).map(|subscription| {
             let known = self.expressions.get(&subscription.topic).filter(|_| is_known(subscription));

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::broker::context::BrokerContext;
 use crate::broker::clients::ConsumerGroup;
+use crate::broker::context::BrokerContext;
 use crate::broker::hold::{Ending, HeldPull, Waiter, Waiting, Wanted};
 use crate::common::subscription::{self, MessageModel, SQL92, SubscriptionData, SubscriptionGroupConfig, TAG};
 use crate::common::topic::{self, PERM_READ, TopicConfig};
@@ -303,9 +303,7 @@ impl Pull<'_> {
 
     /// By the expression that the group's subscription has been compiled to. The two come with one heartbeat, so that there is no
     /// `FILTER_DATA_NOT_LATEST` (28): an older expression than the subscription's.
-    fn wanted_by_group(
-        &self, context: &BrokerContext, online: &ConsumerGroup, subscription: &SubscriptionData,
-    ) -> Result<Wanted, Refusal> {
+    fn wanted_by_group(&self, context: &BrokerContext, online: &ConsumerGroup, subscription: &SubscriptionData) -> Result<Wanted, Refusal> {
         let (group, topic) = (&*self.header.consumer_group, &*self.header.topic);
         if let Some(why) = context.no_sql92() {
             return Err(Refusal::new(response::SYSTEM_ERROR, why));
