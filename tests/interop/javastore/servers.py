@@ -42,7 +42,12 @@ SETTINGS = {
     "transactionTimeOut": 600_000,
     "transactionCheckInterval": 3_000,
 }
-LOGBACK = "<configuration><root level='ERROR'/></configuration>"
+# Java 4.9 wants one.
+LOGBACK = """<configuration>
+  <appender name="console" class="ch.qos.logback.core.ConsoleAppender"><encoder><pattern>%d %p %t - %m%n</pattern></encoder></appender>
+  <root level="WARN"><appender-ref ref="console"/></root>
+</configuration>
+"""
 
 
 class Failed(Exception):
@@ -52,14 +57,15 @@ class Failed(Exception):
 class Store:
     """A folder with `store` and `broker.conf`."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, **settings):
         self.folder = folder
+        self.settings = settings
         self.root = folder / "store"
         self.conf = folder / "broker.conf"
         folder.mkdir(parents=True, exist_ok=True)
 
     def configure(self, port, namesrv_port):
-        entries = {**SETTINGS, "storePathRootDir": self.root, "listenPort": port, "namesrvAddr": f"127.0.0.1:{namesrv_port}"}
+        entries = {**SETTINGS, "storePathRootDir": self.root, "listenPort": port, "namesrvAddr": f"127.0.0.1:{namesrv_port}", **self.settings}
         self.conf.write_text("".join(f"{key}={value}\n" for key, value in entries.items()))
 
     def copy(self, folder):
@@ -97,7 +103,7 @@ class Java:
         (home / "conf" / "logback_broker.xml").write_text(LOGBACK)
         environment = {**os.environ, "ROCKETMQ_HOME": str(home), "HOME": str(home)}
         environment.pop("NAMESRV_ADDR", None)
-        return start(self._logs / f"{name}-{self.version}.log", self.command(home, *arguments), environment)
+        return start(pathlib.Path(f"{self._logs}-{name}.log"), self.command(home, *arguments), environment)
 
 
 @contextlib.contextmanager
@@ -138,7 +144,7 @@ class Petrel:
         namesrv_port, port = free_ports(1), free_ports(4) + 2
         store.configure(port, namesrv_port)
         environment = {key: value for key, value in os.environ.items() if key != "NAMESRV_ADDR"}
-        log = self._logs / f"{name}-{store.folder.name}.log"
+        log = pathlib.Path(f"{self._logs}-{name}.log")
         # The file as it is, as one who comes from Java has it; the name server is this process's own.
         return start(log, [str(self._executable), "server", "-c", str(store.conf), "--namesrv-port", str(namesrv_port), "--ready-json"],
                      environment)

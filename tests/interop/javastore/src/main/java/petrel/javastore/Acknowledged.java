@@ -5,7 +5,6 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 
-import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import org.apache.rocketmq.common.message.MessageDecoder;
 
@@ -36,12 +35,7 @@ final class Acknowledged {
     /** Those that a snapshot does not hold. */
     static List<String> missing(JsonObject acknowledged, JsonObject snapshot) {
         Map<String, JsonObject> served = new HashMap<>();
-        for (Map.Entry<String, JsonElement> queue : snapshot.getAsJsonObject("queues").entrySet()) {
-            for (Map.Entry<String, JsonElement> message : queue.getValue().getAsJsonObject().getAsJsonObject("messages").entrySet()) {
-                JsonObject described = message.getValue().getAsJsonObject();
-                served.put(described.get("physicalOffset").getAsString(), described);
-            }
-        }
+        Snapshot.messages(snapshot).forEach(message -> served.put(message.get("physicalOffset").getAsString(), message));
         List<String> problems = new ArrayList<>();
         acknowledged.entrySet().forEach(entry -> {
             JsonObject wanted = entry.getValue().getAsJsonObject();

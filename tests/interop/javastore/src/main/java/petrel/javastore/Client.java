@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.Set;
 
 import com.google.gson.Gson;
+import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
@@ -18,19 +19,20 @@ import com.google.gson.JsonParser;
  * connect NAMESRV BROKER          the broker that the commands behind it are about
  * write LABEL FEATURE,...         messages of every kind; see {@link Writer}
  * flood LABEL ACKNOWLEDGED        sends until the broker is gone; what it acknowledged goes into the file
- * snapshot FILE                   writes what the broker serves into the file; all that this program was acknowledged must be there
- * check FILE [OPTION...]          whether the broker serves all of a snapshot; at-rest, lost=TOPIC/QUEUE/OFFSET, renumbered=TOPIC/QUEUE
- * acknowledged FILE               whether the broker serves all of what another program was acknowledged
+ * snapshot FILE                   writes what the broker serves into the file; all that was acknowledged since connect must be there
+ * check FILE [OPTION...]          whether the broker serves all of a snapshot; options are at-rest, old-form (see {@link Comparison}),
+ *                                 without-keys (no queries), lost=TOPIC/QUEUE/OFFSET, renumbered=TOPIC/QUEUE
+ * acknowledged FILE               whether the broker serves all of what flood has written
  * delivered TOPIC QUEUE KEY       waits until the queue has a message of that key
  * decide KEY                      commits the pending half message of that key and waits for it
- * read GROUP TOPIC                a push consumer goes on at the group's offsets
+ * read GROUP TOPIC [QUEUE/OFFSET] a push consumer goes on at the group's offsets; the message named is lost
  * </pre>
  */
 final class Client {
     private static final int SHOWN_PROBLEMS = 3;
 
     private final Gson gson = new Gson();
-    private Acknowledged acknowledged = new Acknowledged();
+    private Acknowledged acknowledged;
     private Link link;
     private String namesrv;
 
@@ -59,11 +61,11 @@ final class Client {
                 return snapshot(Path.of(command[1]));
             }
             case "check" -> check(read(command[1]), List.of(command).subList(2, command.length));
-            case "acknowledged" -> report(Acknowledged.missing(read(command[1]), Snapshot.take(link)));
+            case "acknowledged" -> report(Acknowledged.missing(read(command[1]), Snapshot.take(link, new JsonObject())));
             case "delivered" -> Deliveries.await(link, command[1], Integer.parseInt(command[2]), command[3]);
             case "decide" -> Deliveries.decide(link, command[1]);
             case "read" -> {
-                return Readers.goOn(link, namesrv, command[1], command[2]) + " messages";
+                return Readers.goOn(link, namesrv, command[1], command[2], command.length > 3 ? command[3] : null) + " messages";
             }
             default -> throw new IllegalArgumentException("no such command: " + command[0]);
         }
@@ -76,33 +78,32 @@ final class Client {
         }
         this.namesrv = namesrv;
         link = new Link(broker);
+        acknowledged = new Acknowledged();
     }
 
     private String snapshot(Path file) throws Exception {
         JsonObject taken = Snapshot.take(link);
         report(Acknowledged.missing(acknowledged.toJson(), taken));
         Files.writeString(file, gson.toJson(taken));
-        int messages = taken.getAsJsonObject("queues").entrySet().stream()
-            .mapToInt(queue -> queue.getValue().getAsJsonObject().getAsJsonObject("messages").size()).sum();
-        return messages + " messages, " + taken.getAsJsonArray("queries").size() + " keys";
+        return Snapshot.messages(taken).size() + " messages, " + taken.getAsJsonArray("queries").size() + " keys";
     }
 
     private void check(JsonObject earlier, List<String> options) throws Exception {
         Set<String> renumbered = new HashSet<>();
-        boolean atRest = false;
+        if (options.contains("without-keys")) {
+            earlier.add("queries", new JsonArray());
+        }
         for (String option : options) {
             String value = option.substring(option.indexOf('=') + 1);
-            if (option.equals("at-rest")) {
-                atRest = true;
-            } else if (option.startsWith("lost=")) {
+            if (option.startsWith("lost=")) {
                 lose(earlier, value.substring(0, value.lastIndexOf('/')), value.substring(value.lastIndexOf('/') + 1));
             } else if (option.startsWith("renumbered=")) {
                 renumbered.add(value);
-            } else {
+            } else if (!List.of("at-rest", "old-form", "without-keys").contains(option)) {
                 throw new IllegalArgumentException("no such option: " + option);
             }
         }
-        report(Comparison.problems(earlier, Snapshot.take(link), atRest, renumbered));
+        report(Comparison.problems(earlier, Snapshot.take(link, earlier), options.contains("at-rest"), options.contains("old-form"), renumbered));
     }
 
     /** Takes out a message that is known to be damaged. */

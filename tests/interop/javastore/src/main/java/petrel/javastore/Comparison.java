@@ -18,19 +18,22 @@ final class Comparison {
 
     private final JsonObject earlier;
     private final JsonObject later;
+    private final boolean oldForm;
     private final List<String> problems = new ArrayList<>();
 
-    private Comparison(JsonObject earlier, JsonObject later) {
+    private Comparison(JsonObject earlier, JsonObject later, boolean oldForm) {
         this.earlier = earlier;
         this.later = later;
+        this.oldForm = oldForm;
     }
 
     /**
      * What of the earlier one is missing in the later one, which may have more. {@code atRest}: nobody has used the store in between,
-     * so committed offsets and versions are the same ones. {@code renumbered}: queues that may have lost the number of one message.
+     * so committed offsets and versions are the same ones. {@code oldForm}: the broker does not know all members of topics and groups.
+     * {@code renumbered}: queues that may have lost the number of one message.
      */
-    static List<String> problems(JsonObject earlier, JsonObject later, boolean atRest, Set<String> renumbered) {
-        Comparison comparison = new Comparison(earlier, later);
+    static List<String> problems(JsonObject earlier, JsonObject later, boolean atRest, boolean oldForm, Set<String> renumbered) {
+        Comparison comparison = new Comparison(earlier, later, oldForm);
         comparison.tables();
         if (atRest) {
             comparison.contains("topicsVersion", earlier.get("topicsVersion"), later.get("topicsVersion"));
@@ -46,11 +49,22 @@ final class Comparison {
     private void tables() {
         for (String table : List.of("topics", "groups")) {
             earlier.getAsJsonObject(table).entrySet().forEach(entry -> {
+                JsonElement found = later.getAsJsonObject(table).get(entry.getKey());
                 if (!SYSTEM_TOPICS_OF_CONFIGURATION.contains(entry.getKey())) {
-                    contains(table + " " + entry.getKey(), entry.getValue(), later.getAsJsonObject(table).get(entry.getKey()));
+                    contains(table + " " + entry.getKey(), oldForm ? known(entry.getValue(), found) : entry.getValue(), found);
                 }
             });
         }
+    }
+
+    /** The members that the broker knows. */
+    private static JsonElement known(JsonElement wanted, JsonElement found) {
+        if (found == null) {
+            return wanted;
+        }
+        JsonObject known = wanted.deepCopy().getAsJsonObject();
+        known.keySet().retainAll(found.getAsJsonObject().keySet());
+        return known;
     }
 
     private void offsets(String table, boolean exact) {
@@ -70,7 +84,9 @@ final class Comparison {
 
     private void number(String place, JsonElement wanted, JsonElement found, boolean equal) {
         if (found == null) {
-            problems.add(place + " is missing, it was " + wanted);
+            if (wanted.getAsLong() != 0) { // no progress need not be written down
+                problems.add(place + " is missing, it was " + wanted);
+            }
         } else if (found.getAsLong() < wanted.getAsLong() || equal && found.getAsLong() != wanted.getAsLong()) {
             problems.add(place + " is " + found + ", it was " + wanted);
         }

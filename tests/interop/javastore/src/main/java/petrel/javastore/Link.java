@@ -14,7 +14,7 @@ import org.apache.rocketmq.remoting.netty.NettyClientConfig;
 import org.apache.rocketmq.remoting.netty.NettyRemotingClient;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 
-/** Requests to one broker, by their numbers: the classes that carry them lie elsewhere in each version. */
+/** Requests to one server, by their numbers: the classes that carry them lie elsewhere in each version. */
 final class Link implements AutoCloseable {
     static final int PULL = 11;
     static final int QUERY_MESSAGE = 12;
@@ -29,6 +29,7 @@ final class Link implements AutoCloseable {
     static final int END_TRANSACTION = 37;
     static final int GET_ALL_CONSUMER_OFFSETS = 43;
     static final int GET_ALL_DELAY_OFFSETS = 45;
+    static final int GET_ROUTE = 105;
     static final int CREATE_GROUP = 200;
     static final int GET_ALL_GROUPS = 201;
     static final int SEND = 310;

@@ -1,6 +1,8 @@
 package petrel.javastore;
 
 import java.security.MessageDigest;
+import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
@@ -26,17 +28,39 @@ final class Snapshot {
     private static final int MAX_QUERY = 32;
 
     private final Link link;
+    /** Only what is in this one is asked for by key and by id; null: everything. */
+    private final JsonObject wanted;
+    private final Set<String> wantedOffsets = new HashSet<>();
     private final JsonObject queues = new JsonObject();
     /** Keys by topic; unique ones are marked. */
     private final Map<String, Set<String>> keys = new TreeMap<>();
     private final Map<String, Set<String>> uniqueKeys = new TreeMap<>();
 
-    private Snapshot(Link link) {
+    private Snapshot(Link link, JsonObject wanted) {
         this.link = link;
+        this.wanted = wanted;
+        if (wanted != null) {
+            messages(wanted).forEach(message -> wantedOffsets.add(message.get("physicalOffset").getAsString()));
+        }
     }
 
     static JsonObject take(Link link) throws Exception {
-        return new Snapshot(link).take();
+        return new Snapshot(link, null).take();
+    }
+
+    /** As {@link #take}, but asks by key and by id only for what is in an earlier snapshot; with none, for nothing. */
+    static JsonObject take(Link link, JsonObject earlier) throws Exception {
+        return new Snapshot(link, earlier).take();
+    }
+
+    static List<JsonObject> messages(JsonObject snapshot) {
+        List<JsonObject> messages = new ArrayList<>();
+        if (snapshot.has("queues")) {
+            snapshot.getAsJsonObject("queues").entrySet().forEach(queue ->
+                queue.getValue().getAsJsonObject().getAsJsonObject("messages").entrySet().forEach(message ->
+                    messages.add(message.getValue().getAsJsonObject())));
+        }
+        return messages;
     }
 
     private JsonObject take() throws Exception {
@@ -84,7 +108,9 @@ final class Snapshot {
             }
             messages.add(offset, described);
             noteKeys(message);
-            checkView(message, described);
+            if (wanted == null || wantedOffsets.contains(Long.toString(message.getCommitLogOffset()))) {
+                checkView(message, described);
+            }
         }
         JsonObject queue = new JsonObject();
         queue.addProperty("min", min);
@@ -121,6 +147,13 @@ final class Snapshot {
 
     private JsonArray queries() throws Exception {
         JsonArray found = new JsonArray();
+        if (wanted != null) {
+            for (JsonElement query : wanted.has("queries") ? wanted.getAsJsonArray("queries") : new JsonArray()) {
+                JsonObject earlier = query.getAsJsonObject();
+                found.add(query(earlier.get("topic").getAsString(), earlier.get("key").getAsString(), earlier.get("unique").getAsBoolean()));
+            }
+            return found;
+        }
         for (Map.Entry<String, Set<String>> topic : keys.entrySet()) {
             for (String key : topic.getValue()) {
                 found.add(query(topic.getKey(), key, false));
@@ -175,7 +208,9 @@ final class Snapshot {
         described.addProperty("reconsumeTimes", message.getReconsumeTimes());
         described.addProperty("preparedTransactionOffset", message.getPreparedTransactionOffset());
         JsonObject properties = new JsonObject();
-        new TreeMap<>(message.getProperties()).forEach(properties::addProperty);
+        if (message.getProperties() != null) {
+            new TreeMap<>(message.getProperties()).forEach(properties::addProperty);
+        }
         described.add("properties", properties);
         return described;
     }

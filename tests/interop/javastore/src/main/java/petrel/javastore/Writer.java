@@ -22,7 +22,8 @@ import org.apache.rocketmq.remoting.protocol.RemotingCommand;
  */
 final class Writer {
     static final String PRODUCER_GROUP = "javastore-producers";
-    static final String READERS = "javastore-readers";
+    private static final String READERS = "javastore-readers";
+    private static final String LATE_READERS = "javastore-late-readers";
     private static final String POPPERS = "javastore-poppers";
     /** The longest. The retry topic of what it pops needs two bytes for its length. */
     private static final String LONG_GROUP = "javastore-" + "g".repeat(110);
@@ -80,6 +81,7 @@ final class Writer {
         createTopic("Plain", PLAIN_QUEUES, PLAIN_QUEUES, 6, false);
         createTopic("Declared-" + label, 3, 5, 4, true);
         createGroup(READERS, 16, true);
+        createGroup(LATE_READERS, 16, true);
         createGroup(POPPERS, 16, true);
         createGroup(LONG_GROUP, 16, true);
         createGroup("javastore-stopped-" + label, 3, false);
@@ -272,10 +274,11 @@ final class Writer {
         }
     }
 
-    /** The readers have read half of each queue. */
+    /** How far readers have read. */
     private void commitOffsets() throws Exception {
         for (int queueId = 0; queueId < PLAIN_QUEUES; queueId++) {
             commit(READERS, "Plain", queueId, max("Plain", queueId) - 20);
+            commit(LATE_READERS, "Plain", queueId, 10);
         }
         commit(READERS, "Ordered", 1, max("Ordered", 1));
         commit("javastore-stopped-" + label, "Ordered", 0, 3);
