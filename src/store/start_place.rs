@@ -71,6 +71,9 @@ impl StartPlace<'_> {
             log::warn!("consume queues are not what they were at the last stop: they are compared with all of the log");
             return Ok(BEGIN);
         }
+        if *self.positions == Positions::default() {
+            return Ok(BEGIN); // no checkpoint
+        }
         let dispatched = self.queues.max_physical_offset();
         let index = self.whole_before()?.min(self.file_before(dispatched)?);
         let file = Place { index, at: 0 };

@@ -26,6 +26,7 @@ pub(crate) mod cases;
 mod deletion;
 mod derived_damage;
 mod paths;
+mod redispatch;
 
 const FILE_SIZE: usize = 64 << 10;
 const DEADLINE: Duration = Duration::from_secs(20);

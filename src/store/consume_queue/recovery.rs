@@ -185,8 +185,8 @@ fn list_files(files: &QueueFiles, folder: &Path) -> Result<Vec<FoundFile>, Store
         }
         if len != files.file_size() || at % files.file_size() as i64 != 0 {
             let why = format!(
-                "length {len} does not match mappedFileSizeConsumeQueue={} (set the key to the size the files were made with, or remove \
-                 the folder {} to have the queue rebuilt from the commit log)",
+                "length {len} does not match mappedFileSizeConsumeQueue={} (set the key to the size the files were made with, or remove the \
+                 folder {} and the file checkpoint to have the queue rebuilt from the commit log)",
                 files.file_size(),
                 folder.display()
             );

@@ -1,4 +1,5 @@
-//! Random damage to consume queues, index and checkpoint: every message stays where it was. `PETREL_SEED=7` replays one seed.
+//! Random damage to consume queues, index and checkpoint: every message stays where it was. `PETREL_SEED=7` replays one seed,
+//! `PETREL_SEEDS=1000` runs more of them.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
@@ -6,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use super::cases::invariants;
 use super::*;
 
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 30;
 
 fn settings(root: &Path, mode: FlushDiskType) -> StoreConfig {
     StoreConfig { consume_queue_file_size: 20 * 25, flush_consume_queue_interval_ms: 5, ..config(root, mode) }
@@ -36,7 +37,8 @@ fn put_random(store: &MessageStore, count: usize, random: &mut fastrand::Rng, me
     }
 }
 
-/// Files of a store that can be made anew.
+/// Files of a store that can be made anew. After a clean stop the checkpoint tells what should be there: it may then be removed, but not be
+/// made to say that another broker has been there.
 fn derived_files(root: &Path) -> Vec<PathBuf> {
     let is_derived = |path: &PathBuf| path.starts_with("consumequeue") || path.starts_with("index") || path.ends_with("checkpoint");
     cases::files_of(root).into_keys().filter(is_derived).map(|path| root.join(path)).collect()
@@ -97,6 +99,7 @@ fn open_after_damage(root: &Path, mode: FlushDiskType, what: &str) -> Arc<Messag
                 for queue in named.iter().filter(|queue| queue.exists()) {
                     std::fs::remove_dir_all(queue).unwrap();
                 }
+                let _ = std::fs::remove_file(root.join("checkpoint")); // may be gone already
             }
         }
     }
@@ -153,13 +156,16 @@ fn found_by_key(store: &MessageStore, messages: &Messages, what: &str) -> usize 
     found
 }
 
+/// As many as are wanted.
+fn seeds(count: u64) -> std::ops::Range<u64> {
+    let wanted = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let only = wanted("PETREL_SEED").map(|seed| seed..seed + 1);
+    only.unwrap_or(0..wanted("PETREL_SEEDS").unwrap_or(count))
+}
+
 #[test]
 fn every_message_survives_whatever_happens_to_derived_files() {
-    let wanted = std::env::var("PETREL_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
-    for seed in 0..SEEDS {
-        if wanted.is_some_and(|wanted| wanted != seed) {
-            continue;
-        }
+    for seed in seeds(SEEDS) {
         let mut random = fastrand::Rng::with_seed(seed);
         let mode = BOTH[random.usize(0..2)];
         let (folder, mut messages) = (tempfile::tempdir().unwrap(), Messages::new());
@@ -172,13 +178,17 @@ fn every_message_survives_whatever_happens_to_derived_files() {
         for round in 0..3 {
             let mut done = Vec::new();
             let mut index_touched = false;
+            let clean = random.bool();
             for _ in 0..random.usize(1..6) {
-                let files = derived_files(root);
+                let mut files = derived_files(root);
+                files.retain(|path| !clean || !path.ends_with("checkpoint"));
+                if clean && random.u32(0..20) == 0 {
+                    let _ = std::fs::remove_file(root.join("checkpoint"));
+                }
                 let path = &files[random.usize(0..files.len())];
                 index_touched |= path.starts_with(root.join("index"));
                 done.push(format!("{}: {}", path.strip_prefix(root).unwrap().display(), damage_file(path, &mut random)));
             }
-            let clean = random.bool();
             if !clean {
                 std::fs::write(root.join("abort"), "1").unwrap();
             }

@@ -67,7 +67,13 @@ pub(super) const ROWS: &[Row] = &[
     start("43", "consume queue file of another length", &STANDARD, AN, |stopped| {
         let file = queue_files(stopped, "TopicB", 1).remove(0);
         std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(7777).unwrap();
-        refuses(&["consumequeue/TopicB/1/00000000000000000000", "7777", "mappedFileSizeConsumeQueue=20000", "remove the folder"])
+        refuses(&[
+            "consumequeue/TopicB/1/00000000000000000000",
+            "7777",
+            "mappedFileSizeConsumeQueue=20000",
+            "remove the folder",
+            "checkpoint",
+        ])
     }),
     start("44", "queue of another kind than the topic has", &STANDARD, AN, |stopped| {
         let folder = stopped.path("batchconsumequeue/TopicB/0");
@@ -129,11 +135,11 @@ pub(super) const ROWS: &[Row] = &[
         std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(len / 2).unwrap();
         set_aside(stopped, "bytes, 42040 expected")
     }),
-    start("51", "checkpoint missing", &STANDARD, A, |stopped| {
+    start("51", "checkpoint missing", &STANDARD, AN, |stopped| {
         std::fs::remove_file(stopped.path("checkpoint")).unwrap();
         read_from_the_begin()
     }),
-    start("52", "checkpoint of 7 bytes, or all zeros", &STANDARD, A, |stopped| {
+    start("52", "checkpoint of 7 bytes, or all zeros", &STANDARD, AN, |stopped| {
         let len = if stopped.mode == FlushDiskType::Sync { 7 } else { 4096 };
         std::fs::write(stopped.path("checkpoint"), vec![0; len]).unwrap();
         read_from_the_begin()
