@@ -23,6 +23,8 @@ use crate::store::mapped_file_queue::Segment;
 use crate::store::scan::{Place, read_record};
 use crate::store::seal::is_seal;
 
+/// What a record says when a queue knows better.
+pub(super) const ANOTHERS: &str = "it says that it is another's";
 /// Searches in queues that one recovery affords: with very many queues, and much damage, records are believed in the end.
 const MAX_SEARCHES: usize = 100_000;
 /// Units that are looked at behind the last one that a walk has come by.
@@ -67,6 +69,8 @@ pub(super) struct Misnamed {
     pub(super) size: usize,
     /// Whose it is, if a unit says so.
     pub(super) identity: Option<Identity>,
+    /// What is wrong with what it says.
+    pub(super) why: &'static str,
 }
 
 /// What is to be done with a record.
@@ -205,7 +209,7 @@ impl<'a> Witness<'a> {
             self.seen.insert(key, queue_offset);
             return Some(Ok(place));
         }
-        Some(Err(Misnamed { place, size, identity: None }))
+        Some(Err(Misnamed { place, size, identity: None, why: "its queue offset is not in order" }))
     }
 
     /// Those that still wait when the walk is over, in the order of the log.
@@ -249,7 +253,7 @@ impl<'a> Witness<'a> {
             && !self.is_sealed(unit.physical_offset)
             && self.claim_at(unit.physical_offset)?.is_some_and(|(claim, size)| claim != identity && size == unit.size as usize)
             && self.neighbours_are_right(queue, offset)?;
-        Ok(wrong.then_some(Misnamed { place, size: unit.size as usize, identity: Some(identity) }))
+        Ok(wrong.then_some(Misnamed { place, size: unit.size as usize, identity: Some(identity), why: ANOTHERS }))
     }
 
     /// Whose the record is, when it is not what it says.

@@ -411,7 +411,9 @@ fn random_damage_costs_at_most_what_it_touched() {
         let is_touched =
             |sent: &Sent| touched.iter().any(|range| (sent.offset() as usize) < range.end && sent.end() as usize > range.start);
         for round in 0..2 {
-            let store = open_with(stopped.config.clone(), unsynced()).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let (store, lines) = logged(|| open_with(stopped.config.clone(), unsynced()));
+            let store = store.unwrap_or_else(|error| panic!("{what}: {error}"));
+            let what = format!("{what}\n{lines:#?}");
             settled(&store);
             let report = store.recovery();
             assert!(round == 0 || (report.sealed, report.truncated_bytes) == (0, 0), "{what}: I6: {report}");
@@ -424,7 +426,8 @@ fn random_damage_costs_at_most_what_it_touched() {
             assert_eq!(end, stopped.end(), "{what}");
             assert!(store.shutdown(DEADLINE).clean);
             drop(store);
-            invariants::hold(&stopped.config, end, false);
+            let held = catch_unwind(AssertUnwindSafe(|| invariants::hold(&stopped.config, end, false)));
+            assert!(held.is_ok(), "{what}: the invariants do not hold");
             std::fs::write(stopped.path("abort"), "1").unwrap();
         }
     }
