@@ -7,8 +7,8 @@
 //! - Any other is compared with the unit at its number. When that points elsewhere and a unit of another queue points at the record, the
 //!   record is not what it says, provided the neighbours of that unit are what they say: queues that another broker has filled with
 //!   shifted units accuse nobody.
-//! - A record whose number leaves a gap that no seal explains has to wait for the next one of its queue: if that is numbered below it,
-//!   it has claimed a wrong number.
+//! - A new record whose number leaves a gap that no seal explains, or is taken, has to wait for the next one of its queue: if that is
+//!   numbered as if there had been another in between, the one that waits has claimed a wrong number.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
@@ -81,8 +81,8 @@ pub(super) enum Standing {
     Displaced(Arc<ConsumeQueue>),
     /// It is damaged: whose it is.
     Misnamed(Identity),
-    /// Its number lies ahead of its queue. [`Witness::keep_waiting`] until the next one of that queue.
-    Ahead(Arc<ConsumeQueue>),
+    /// Its number is not the next one of its queue. [`Witness::keep_waiting`] until the next record of that queue.
+    Doubtful(Arc<ConsumeQueue>),
 }
 
 /// A unit of a queue in some piece of the log.
@@ -98,6 +98,8 @@ struct Waiting {
     queue_offset: i64,
     place: Place,
     size: usize,
+    /// The number that was expected.
+    missing: i64,
 }
 
 /// One walk over the log, as the queues see it.
@@ -167,8 +169,9 @@ impl<'a> Witness<'a> {
                 }
             }
         }
-        if self.leaves_a_gap(&queue, number, offset) {
-            return Ok(Standing::Ahead(queue));
+        let is_taken = stored.is_some_and(|unit| unit.is_present() && unit.physical_offset < offset) && !displaced;
+        if is_taken && offset >= queue.max_physical_offset() || self.leaves_a_gap(&queue, number, offset) {
+            return Ok(Standing::Doubtful(queue));
         }
         self.seen.insert(key, number);
         Ok(if displaced { Standing::Displaced(queue) } else { Standing::Sound })
@@ -195,7 +198,8 @@ impl<'a> Witness<'a> {
 
     /// The record of that queue is neither dispatched nor given up yet.
     pub(super) fn keep_waiting(&mut self, queue: &ConsumeQueue, queue_offset: i64, place: Place, size: usize) {
-        self.waiting.insert(address(queue), Waiting { queue_offset, place, size });
+        let missing = queue.max_offset();
+        self.waiting.insert(address(queue), Waiting { queue_offset, place, size, missing });
     }
 
     /// A record has come that may tell of one that waits. `Ok` is the place of one that was right, `Err` one that was not.
@@ -204,8 +208,9 @@ impl<'a> Witness<'a> {
             return None;
         }
         let key = address(&*self.queues.get(record.topic, record.queue_id)?);
-        let Waiting { queue_offset, place, size } = self.waiting.remove(&key)?;
-        if queue_offset < record.queue_offset {
+        let Waiting { queue_offset, place, size, missing } = self.waiting.remove(&key)?;
+        let continues = if queue_offset < missing { record.queue_offset != missing + 1 } else { queue_offset < record.queue_offset };
+        if continues {
             self.seen.insert(key, queue_offset);
             return Some(Ok(place));
         }
