@@ -53,6 +53,8 @@ pub const SYS_FLAG: usize = 36;
 pub const BORN_TIMESTAMP: usize = 40;
 /// Position of the born host.
 pub const BORN_HOST: usize = 48;
+/// Bytes before the body with the longest hosts.
+const MAX_HEAD: usize = BORN_HOST + 20 + 8 + 20 + 4 + 8 + 4;
 /// Smallest record: IPv4 hosts, no body, no topic, no properties, V1.
 pub const MIN_SIZE: usize = 91;
 
@@ -190,21 +192,22 @@ impl Draft<'_> {
         debug_assert!(self.properties.len() <= i16::MAX as usize && self.topic.len() <= i16::MAX as usize);
         out.reserve(size);
         let start = out.len();
-        let mut head = [0u8; 48];
-        head[TOTAL_SIZE..4].copy_from_slice(&(size as i32).to_be_bytes());
-        head[MAGIC..8].copy_from_slice(&(if self.is_v2() { MAGIC_V2 } else { MAGIC_V1 }).to_be_bytes());
-        head[BODY_CRC..12].copy_from_slice(&crc31(self.body).to_be_bytes());
-        head[QUEUE_ID..16].copy_from_slice(&self.queue_id.to_be_bytes());
-        head[FLAG..20].copy_from_slice(&self.flag.to_be_bytes());
-        head[SYS_FLAG..40].copy_from_slice(&sys_flag.to_be_bytes());
-        head[BORN_TIMESTAMP..48].copy_from_slice(&self.born_timestamp.to_be_bytes());
-        out.extend_from_slice(&head);
-        push_host(out, self.born_host);
-        out.extend_from_slice(&0i64.to_be_bytes());
-        push_host(out, self.store_host);
-        out.extend_from_slice(&self.reconsume_times.to_be_bytes());
-        out.extend_from_slice(&self.prepared_transaction_offset.to_be_bytes());
-        out.extend_from_slice(&(self.body.len() as i32).to_be_bytes());
+        let mut head = Head::default();
+        head.push(&(size as i32).to_be_bytes());
+        head.push(&(if self.is_v2() { MAGIC_V2 } else { MAGIC_V1 }).to_be_bytes());
+        head.push(&crc31(self.body).to_be_bytes());
+        head.push(&self.queue_id.to_be_bytes());
+        head.push(&self.flag.to_be_bytes());
+        head.push(&[0; 16]); // queue offset and physical offset
+        head.push(&sys_flag.to_be_bytes());
+        head.push(&self.born_timestamp.to_be_bytes());
+        head.push_host(self.born_host);
+        head.push(&[0; 8]); // store timestamp
+        head.push_host(self.store_host);
+        head.push(&self.reconsume_times.to_be_bytes());
+        head.push(&self.prepared_transaction_offset.to_be_bytes());
+        head.push(&(self.body.len() as i32).to_be_bytes());
+        out.extend_from_slice(head.bytes());
         out.extend_from_slice(self.body);
         if self.is_v2() {
             out.extend_from_slice(&(self.topic.len() as i16).to_be_bytes());
@@ -226,12 +229,37 @@ pub fn place(record: &mut [u8], queue_offset: i64, physical_offset: i64, store_t
     record[at..at + 8].copy_from_slice(&store_timestamp.to_be_bytes());
 }
 
-fn push_host(out: &mut Vec<u8>, host: SocketAddr) {
-    match host.ip() {
-        IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
-        IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
+/// What stands before the body, put together before it is copied.
+struct Head {
+    bytes: [u8; MAX_HEAD],
+    len: usize,
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Self { bytes: [0; MAX_HEAD], len: 0 }
     }
-    out.extend_from_slice(&u32::from(host.port()).to_be_bytes());
+}
+
+impl Head {
+    #[inline]
+    fn push<const N: usize>(&mut self, field: &[u8; N]) {
+        self.bytes[self.len..self.len + N].copy_from_slice(field);
+        self.len += N;
+    }
+
+    #[inline]
+    fn push_host(&mut self, host: SocketAddr) {
+        match host.ip() {
+            IpAddr::V4(ip) => self.push(&ip.octets()),
+            IpAddr::V6(ip) => self.push(&ip.octets()),
+        }
+        self.push(&u32::from(host.port()).to_be_bytes());
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
 }
 
 fn i32_at(bytes: &[u8], at: usize) -> i32 {
@@ -306,7 +334,7 @@ impl<'a> Record<'a> {
     /// # Errors
     /// [`RecordError`], never a panic, whatever the bytes are.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, RecordError> {
-        let mut cursor = Cursor { bytes, at: 0 };
+        let mut cursor = Cursor { rest: bytes, len: bytes.len() };
         let total = cursor.i32()?;
         let magic = cursor.i32()?;
         let v2 = match magic {
@@ -319,7 +347,7 @@ impl<'a> Record<'a> {
         if total_size > bytes.len() {
             return Err(RecordError::Short(total_size, bytes.len()));
         }
-        cursor.bytes = &bytes[..total_size];
+        cursor = Cursor { rest: &bytes[BLANK_SIZE..total_size.max(BLANK_SIZE)], len: total_size };
         let body_crc = cursor.i32()?;
         let queue_id = cursor.i32()?;
         let flag = cursor.i32()?;
@@ -338,8 +366,8 @@ impl<'a> Record<'a> {
         let topic = std::str::from_utf8(cursor.take(topic_len)?).map_err(|_| RecordError::Topic)?;
         let properties_len = usize::try_from(cursor.i16()?).unwrap_or(0);
         let properties = std::str::from_utf8(cursor.take(properties_len)?).unwrap_or("");
-        if cursor.at != total_size {
-            return Err(RecordError::Length(total_size, cursor.at));
+        if !cursor.rest.is_empty() {
+            return Err(RecordError::Length(total_size, total_size - cursor.rest.len()));
         }
         Ok(Self {
             total_size,
@@ -373,32 +401,41 @@ impl<'a> Record<'a> {
 }
 
 struct Cursor<'a> {
-    bytes: &'a [u8],
-    at: usize,
+    rest: &'a [u8],
+    /// With what has been read.
+    len: usize,
 }
 
 impl<'a> Cursor<'a> {
+    fn short(&self, len: usize) -> RecordError {
+        RecordError::Short((self.len - self.rest.len()).saturating_add(len), self.len)
+    }
+
+    #[inline]
     fn take(&mut self, len: usize) -> Result<&'a [u8], RecordError> {
-        let end = self.at.saturating_add(len);
-        let slice = self.bytes.get(self.at..end).ok_or(RecordError::Short(end, self.bytes.len()))?;
-        self.at = end;
-        Ok(slice)
+        let (taken, rest) = self.rest.split_at_checked(len).ok_or_else(|| self.short(len))?;
+        self.rest = rest;
+        Ok(taken)
     }
 
+    #[inline]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], RecordError> {
-        let mut value = [0; N];
-        value.copy_from_slice(self.take(N)?);
-        Ok(value)
+        let (value, rest) = self.rest.split_first_chunk::<N>().ok_or_else(|| self.short(N))?;
+        self.rest = rest;
+        Ok(*value)
     }
 
+    #[inline]
     fn i16(&mut self) -> Result<i16, RecordError> {
         self.array().map(i16::from_be_bytes)
     }
 
+    #[inline]
     fn i32(&mut self) -> Result<i32, RecordError> {
         self.array().map(i32::from_be_bytes)
     }
 
+    #[inline]
     fn i64(&mut self) -> Result<i64, RecordError> {
         self.array().map(i64::from_be_bytes)
     }

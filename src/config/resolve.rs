@@ -202,6 +202,12 @@ impl<'a> Resolver<'a> {
         config.short_polling_ms = self.number("shortPollingTimeMills", config.short_polling_ms as i64, 0..=INT_MAX).unsigned_abs();
         config.notify_consumer_ids_changed = self.bool("notifyConsumerIdsChangedEnable", config.notify_consumer_ids_changed);
         config.enable_property_filter = self.bool("enablePropertyFilter", config.enable_property_filter);
+        config.filter_data_clean_span_ms = self.number("filterDataCleanTimeSpan", config.filter_data_clean_span_ms, 0..=i64::MAX);
+        let (error_percent, groups) = config.bloom_filter;
+        config.bloom_filter = (
+            self.number("maxErrorRateOfBloomFilter", error_percent.into(), 1..=99) as i32,
+            self.number("expectConsumerNumUseFilter", groups.into(), 1..=1_000_000) as i32,
+        );
         config.server_side_reset_offset = self.bool("useServerSideResetOffset", config.server_side_reset_offset);
         config.store_reply_message = self.bool("storeReplyMessageEnable", config.store_reply_message);
         config.validate_system_topic = self.bool("validateSystemTopicWhenUpdateTopic", config.validate_system_topic);

@@ -21,7 +21,7 @@ use super::error::StoreError;
 use super::file_cache::{FileCache, failed};
 use super::format::cq_unit::CQ_UNIT_SIZE;
 pub(super) use super::format::cq_unit::CqUnit;
-use super::fs::{Fs, FsFile};
+use super::fs::{Fs, FsFile, zero};
 
 mod recovery;
 
@@ -566,7 +566,7 @@ impl ConsumeQueue {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.files.fs.create_dir_all(&folder).map_err(failed("create", &folder))?;
                 maintenance.changed_folders.extend(folder.ancestors().take(4).map(Path::to_owned)); // up to the store's root
-                self.files.fs.open(&path, true).map_err(failed("create", &path))?
+                self.files.fs.create_sized(&path, self.files.file_size()).map_err(failed("create", &path))?
             }
             Err(error) => return Err(failed("open", &path)(error)),
         };
@@ -940,8 +940,7 @@ pub(super) fn is_missing(error: &StoreError) -> bool {
     matches!(error, StoreError::Io(_, _, error) if error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Makes everything from `at` on zero without writing it.
+/// Makes everything from `at` on zero.
 fn zero_behind(file: &dyn FsFile, at: u64, file_size: u64) -> io::Result<()> {
-    file.set_len(at)?;
-    file.set_len(file_size)
+    zero(file, at, file_size)
 }

@@ -400,7 +400,7 @@ impl Drop for ConsumeQueueTable {
 
 /// Whether a topic can name a folder and cannot lead out of its parent.
 pub(super) fn is_one_component(topic: &str) -> bool {
-    !matches!(topic, "" | "." | "..") && topic.len() <= 255 && !topic.contains(['/', '\0'])
+    !matches!(topic, "" | "." | "..") && topic.len() <= 255 && !topic.bytes().any(|byte| matches!(byte, b'/' | 0))
 }
 
 fn find(queues: &[Arc<ConsumeQueue>], topic: &str, queue_id: i32) -> Option<Arc<ConsumeQueue>> {
