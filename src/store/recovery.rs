@@ -151,7 +151,6 @@ impl Recovery<'_> {
         if !self.config.check_crc_on_recover {
             log::warn!("damaged bodies will not be noticed: checkCRCOnRecover=false");
         }
-        self.check_for_a_log()?;
         self.warn_of_missing_files();
         self.check_queues()?;
         let indexed = self.index.map(|index| index.last().1);
@@ -236,22 +235,6 @@ impl Recovery<'_> {
             Some(pair) => Err(missing_files(&pair[1], pair[0].start + size)),
             None => Ok(()),
         }
-    }
-
-    /// A log without files takes all queues with it.
-    fn check_for_a_log(&self) -> Result<(), StoreError> {
-        let pointed_at = self.queues.max_physical_offset().max(self.index.map_or(0, |index| index.last().1));
-        if !self.segments.is_empty() || pointed_at <= 0 {
-            return Ok(());
-        }
-        let why = format!("the commit log has no files, but consume queues or index point into it, up to offset {pointed_at}");
-        if !self.config.allow_empty_commit_log {
-            let key =
-                "put its files back (is a disk not mounted?), or set allowEmptyCommitLog=true to begin with an empty log and empty queues";
-            return Err(StoreError::Damaged(self.config.root.clone(), format!("{why}: {key}")));
-        }
-        log::error!("{why}: all are emptied (allowEmptyCommitLog=true): dir={}", self.folders.shown());
-        Ok(())
     }
 
     fn reads(&self) -> Reads {
@@ -441,7 +424,9 @@ impl Recovery<'_> {
         let blank = blank_at(segment, end.at, self.file_size())?;
         let zeroed = zero(segment, end.at + blank, self.file_size())?;
         if zeroed > 0 {
-            log::warn!(
+            let was_on_disk = self.positions.flushed_offset.is_some_and(|flushed| self.offset(end) < flushed);
+            log::log!(
+                if was_on_disk { log::Level::Error } else { log::Level::Warn },
                 "the log ends here, what lay behind is cut: file={} offset={} bytes={zeroed} reason={reason}",
                 segment.path.display(),
                 self.offset(end)

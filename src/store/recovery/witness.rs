@@ -30,6 +30,9 @@ const MAX_UNSEEN: i64 = 64;
 /// Units of one hole that are found again.
 const MAX_UNITS_IN_HOLE: usize = 100_000;
 
+/// Queues by their addresses, which no other has as long as the table holds them.
+type ByAddress<T> = HashMap<usize, T, foldhash::fast::RandomState>;
+
 /// Whose a record is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
@@ -104,8 +107,8 @@ pub(super) struct Witness<'a> {
     from: i64,
     all: OnceCell<Vec<Arc<ConsumeQueue>>>,
     /// Number of the last record of each queue, by the queue's address.
-    seen: HashMap<usize, i64>,
-    waiting: HashMap<usize, Waiting>,
+    seen: ByAddress<i64>,
+    waiting: ByAddress<Waiting>,
     /// Starts of pieces of the log that hold no message, and their ends.
     seals: BTreeMap<i64, i64>,
     /// Records that were passed as others'.
@@ -123,8 +126,8 @@ impl<'a> Witness<'a> {
             dispatched,
             from,
             all: OnceCell::new(),
-            seen: HashMap::new(),
-            waiting: HashMap::new(),
+            seen: HashMap::default(),
+            waiting: HashMap::default(),
             seals: BTreeMap::new(),
             taken_for_others: Vec::new(),
             searches: MAX_SEARCHES,
@@ -145,8 +148,8 @@ impl<'a> Witness<'a> {
             return Ok(self.accused(record, offset)?.map_or(Standing::Sound, Standing::Misnamed));
         };
         let (key, number) = (address(&queue), record.queue_offset);
-        if self.seen.get(&key).is_some_and(|seen| seen.checked_add(1) == Some(number)) {
-            self.seen.insert(key, number);
+        if let Some(seen) = self.seen.get_mut(&key).filter(|seen| seen.checked_add(1) == Some(number)) {
+            *seen = number;
             return Ok(Standing::Sound);
         }
         let mut displaced = false;
@@ -242,7 +245,8 @@ impl<'a> Witness<'a> {
     /// The record that a unit points at, when it says that it is another's and the unit's neighbours are right.
     fn taken_for_another(&self, queue: &ConsumeQueue, offset: i64, unit: CqUnit) -> Result<Option<Misnamed>, StoreError> {
         let (Some(place), identity) = (self.place_of(unit.physical_offset), Identity::of_unit(queue, offset)) else { return Ok(None) };
-        let wrong = !self.is_sealed(unit.physical_offset)
+        let wrong = !is_shared(queue)
+            && !self.is_sealed(unit.physical_offset)
             && self.claim_at(unit.physical_offset)?.is_some_and(|(claim, size)| claim != identity && size == unit.size as usize)
             && self.neighbours_are_right(queue, offset)?;
         Ok(wrong.then_some(Misnamed { place, size: unit.size as usize, identity: Some(identity) }))
@@ -287,7 +291,7 @@ impl<'a> Witness<'a> {
     /// Queues that may have a unit at or behind an offset.
     fn searchable(&mut self, from: i64) -> Vec<Arc<ConsumeQueue>> {
         let all = self.all.get_or_init(|| self.queues.all());
-        let may = |queue: &&Arc<ConsumeQueue>| queue.max_physical_offset() > from && !queue.topic().starts_with("%LMQ%");
+        let may = |queue: &&Arc<ConsumeQueue>| queue.max_physical_offset() > from && !is_shared(queue);
         let found: Vec<_> = all.iter().filter(may).take(self.searches).cloned().collect();
         self.searches -= found.len();
         found
@@ -328,6 +332,11 @@ impl<'a> Witness<'a> {
     fn is_sealed(&self, offset: i64) -> bool {
         self.seals.range(..=offset).next_back().is_some_and(|(_, end)| offset < *end)
     }
+}
+
+/// Whether units of the queue point at records of other topics.
+fn is_shared(queue: &ConsumeQueue) -> bool {
+    queue.topic().starts_with("%LMQ%")
 }
 
 fn address(queue: &ConsumeQueue) -> usize {
