@@ -194,17 +194,21 @@ impl ConsumeQueueTable {
 
     /// Checks the units at the queues' ends against the log, as `holds` tells of a queue, an offset and its unit, and gives up those that
     /// point at no record of theirs: what the queue says of its last record decides what is dispatched again. Also finds queues whose
-    /// first files may be gone, as far as the log, which begins at `min_physical_offset`, can tell.
+    /// first files may be gone, as far as the log, which begins at `min_physical_offset`, can tell. Of queues that end at or before
+    /// `trusted` the end is believed.
     ///
     /// # Errors
     /// The system's.
     pub(super) fn check_ends(
-        &self, min_physical_offset: i64, holds: impl Fn(&ConsumeQueue, i64, &CqUnit) -> Result<bool, StoreError>,
+        &self, min_physical_offset: i64, trusted: i64, holds: impl Fn(&ConsumeQueue, i64, &CqUnit) -> Result<bool, StoreError>,
     ) -> Result<(), StoreError> {
         let mut maintenance = self.files.maintenance.lock();
         for queue in self.all() {
             if queue.begins_behind(min_physical_offset)? {
                 self.losses.lock().add(&queue, Some(0), None);
+            }
+            if queue.max_physical_offset() <= trusted {
+                continue;
             }
             let given_up = queue.give_up_unless(|offset, unit| holds(&queue, offset, unit), &mut maintenance)?;
             if let Some((offset, _)) = given_up {

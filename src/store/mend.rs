@@ -158,3 +158,107 @@ fn records<L: LogView>(log: &L, dispatcher: &Dispatcher, queue: &ConsumeQueue, r
     }
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::store::RealFs;
+    use crate::store::config::StoreConfig;
+    use crate::store::consume_queue_table::ConsumeQueueTable;
+    use crate::store::testing::{VecLog, deleted, draft};
+
+    struct Store {
+        _folder: TempDir,
+        log: VecLog,
+        queues: Arc<ConsumeQueueTable>,
+        dispatcher: Dispatcher,
+        units: Vec<CqUnit>,
+    }
+
+    impl Store {
+        /// Queue 0 of T, whose records have numbers that differ from their places by `shift`, among records of others.
+        fn new(count: usize, shift: i64) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let config = StoreConfig { consume_queue_file_size: 400, ..StoreConfig::new(folder.path()) };
+            let queues = Arc::new(ConsumeQueueTable::load(&config, RealFs::shared()).unwrap());
+            let dispatcher = Dispatcher::new(Arc::clone(&queues), None, deleted(folder.path()), vec![1_000]);
+            let (log, mut units) = (VecLog::new(4096), Vec::new());
+            let queue = queues.get_or_create("T", 0);
+            for place in 0..count as i64 {
+                log.append(&draft("U", 0, "", b"other"), place, 1);
+                let tags = format!("TAGS\u{1}t{}\u{2}", place % 3);
+                let (physical_offset, size) = log.append(&draft("T", 0, &tags, &vec![7; place as usize % 50]), place + shift, 1);
+                let tags_code = crate::common::hash::tags_code(Some(&format!("t{}", place % 3)));
+                units.push(CqUnit { physical_offset, size, tags_code });
+                queue.put(place, units[place as usize]).unwrap();
+            }
+            queues.flush(false).unwrap();
+            Self { _folder: folder, log, queues, dispatcher, units }
+        }
+
+        fn queue(&self) -> Arc<ConsumeQueue> {
+            self.queues.get("T", 0).unwrap()
+        }
+
+        fn all(&self) -> Vec<CqUnit> {
+            let mut units = Vec::new();
+            self.queue().read(0, 1_000, &mut units).unwrap();
+            units
+        }
+    }
+
+    #[test]
+    fn damaged_units_come_back_wherever_they_are() {
+        for shift in [0, 2, -1] {
+            let store = Store::new(100, shift);
+            let mut random = fastrand::Rng::with_seed(shift.unsigned_abs());
+            for round in 0..60 {
+                let (from, count) = (random.usize(0..100), random.usize(1..if shift == 0 { 30 } else { 2 }));
+                let damaged: Vec<i64> = (from..(from + count).min(100)).map(|place| place as i64).collect();
+                for place in &damaged {
+                    let unit = match random.u32(0..4) {
+                        0 => CqUnit { physical_offset: 0, size: 0, tags_code: 0 },
+                        1 => CqUnit { physical_offset: random.i64(0..20_000) * 1_000 + 1, ..store.units[*place as usize] },
+                        2 => CqUnit { size: random.i32(200..300), ..store.units[*place as usize] },
+                        _ => CqUnit { physical_offset: random.i64(..), size: random.i32(..), tags_code: random.i64(..) },
+                    };
+                    store.queue().replace(*place, unit).unwrap();
+                }
+                let asked = damaged[random.usize(0..damaged.len())];
+                mend(&store.log, &store.dispatcher, &store.queue(), asked).unwrap();
+                assert!(store.all() == store.units, "shift {shift} round {round}: {damaged:?} asked for {asked}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_shifted_queue_is_left_alone() {
+        let store = Store::new(50, 3);
+        for place in 0..50 {
+            assert!(is_shifted(&store.log, &store.queue(), place, place + 3), "{place}");
+            assert!(!is_shifted(&store.log, &store.queue(), place, place + 2), "{place}");
+        }
+        let straight = Store::new(50, 0);
+        assert!(!is_shifted(&straight.log, &straight.queue(), 20, 23));
+        let single = Store::new(1, 3);
+        assert!(is_shifted(&single.log, &single.queue(), 0, 3), "nobody says otherwise");
+    }
+
+    #[test]
+    fn a_place_without_a_record_gets_a_filler_and_is_not_looked_for_again() {
+        let store = Store::new(10, 0);
+        let queue = store.queue();
+        let (at, _) = store.log.append(&draft("V", 0, "", b"not of this queue"), 0, 1);
+        queue.put_behind(CqUnit::FILLER, 10, CqUnit { physical_offset: at, size: 91, tags_code: 0 }).unwrap();
+        assert!(queue.report_damage(10) && queue.report_damage(10));
+        assert_eq!(store.queues.take_damage().len(), 1, "once");
+        mend(&store.log, &store.dispatcher, &queue, 10).unwrap();
+        assert_eq!(queue.unit_at(10).unwrap(), Some(CqUnit::FILLER));
+        mend(&store.log, &store.dispatcher, &queue, 10).unwrap();
+        assert!(!queue.report_damage(10) && store.queues.take_damage().is_empty());
+    }
+}

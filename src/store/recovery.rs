@@ -195,7 +195,10 @@ impl Recovery<'_> {
         self.queues.repair_files()?;
         self.queues.remove_deleted(&self.deleted.read())?;
         let Some(first) = self.segments.first().filter(|_| !self.clean || !as_noted) else { return Ok(()) };
-        self.queues.check_ends(first.start, |queue, offset, unit| {
+        // a crash cannot have touched what had been synced
+        let ours = self.positions.flushed_offset.is_some();
+        let trusted = if !self.clean && ours && self.queues.damaged_from().is_none() { self.positions.logics_offset } else { -1 };
+        self.queues.check_ends(first.start, trusted, |queue, offset, unit| {
             let holds = points_home(&self.segments, self.file_size(), queue, offset, unit)?;
             if holds { Ok(true) } else { self.distrust_checkpoint().map(|()| false) }
         })

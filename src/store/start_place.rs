@@ -20,6 +20,9 @@ use super::seal::is_seal;
 /// A checkpoint this far ahead of the newest record was written under a wrong clock, ms.
 const CLOCK_TOLERANCE_MS: i64 = 3_600_000;
 
+/// Bytes of a record that are read to see whose it is.
+const MAX_READ: usize = 64 << 10;
+
 /// The log's begin.
 pub(super) const BEGIN: Place = Place { index: 0, at: 0 };
 
@@ -161,23 +164,25 @@ pub(super) fn points_home(
     if segments.first().is_none_or(|first| at < first.start) {
         return Ok(true);
     }
-    let Some(segment) = segments.iter().find(|segment| (segment.start..segment.start + file_size as i64).contains(&at)) else {
-        return Ok(false);
-    };
+    let found = segments.partition_point(|segment| segment.start <= at).checked_sub(1).map(|index| &segments[index]);
+    let Some(segment) = found.filter(|segment| at < segment.start + file_size as i64) else { return Ok(false) };
     let position = (at - segment.start) as usize;
     if size < record::MIN_SIZE || size > file_size - position {
         return Ok(false);
     }
     let failed = |error| StoreError::Io("read", segment.path.clone(), error);
-    let mut stated = [0; size_of::<i32>()];
-    segment.file.read_exact_at(&mut stated, position as u64).map_err(failed)?;
-    if stated != unit.size.to_be_bytes() {
-        return Ok(false);
-    }
-    let mut bytes = vec![0; size];
+    let mut bytes = vec![0; size.min(MAX_READ)];
     segment.file.read_exact_at(&mut bytes, position as u64).map_err(failed)?;
+    let int = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| i32::from_be_bytes(*chunk));
+    let long = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| i64::from_be_bytes(*chunk));
+    let magic = int(record::MAGIC);
+    let sound = int(record::TOTAL_SIZE) == unit.size
+        && (magic == record::MAGIC_V1 || magic == record::MAGIC_V2)
+        && long(record::PHYSICAL_OFFSET) == at;
+    let own = [int(record::QUEUE_ID) == queue.queue_id(), long(record::QUEUE_OFFSET) == offset].into_iter().filter(|own| *own).count();
+    if !sound || size > MAX_READ {
+        return Ok(sound && own == 2); // the topic lies behind the body
+    }
     let Ok(record) = Record::parse(&bytes) else { return Ok(false) };
-    let signs = [record.topic == queue.topic(), record.queue_id == queue.queue_id(), record.queue_offset == offset];
-    let sound = record.total_size == size && record.physical_offset == at;
-    Ok(sound && (is_seal(&record) || signs.into_iter().filter(|sign| *sign).count() >= 2))
+    Ok(is_seal(&record) || own + usize::from(record.topic == queue.topic()) >= 2)
 }

@@ -117,13 +117,18 @@ pub(super) fn recover_folder(files: &QueueFiles, folder: &Path) -> Result<Recove
     let Some(first) = found.first().map(|file| file.first) else { return Ok(Recovered::NOTHING) };
     let mut given_up = split_at_gap(&mut found, files.units_per_file);
     let scanned = found.len().saturating_sub(RECOVERED_FILES);
-    let mut scan = Scan { end: found[scanned].first, max_physical: NONE, first_present: None };
+    let mut scan =
+        Scan { end: found[scanned].first, max_physical: NONE, first_present: None, last: None, before_last: None, ends_present: false };
     let mut stopped_in = scanned;
     for (place, file) in found.iter().enumerate().skip(scanned) {
         stopped_in = place;
         if !scan.file(files, file)? {
             break;
         }
+    }
+    if scan.ends_wrong() {
+        scan.drop_last();
+        stopped_in = scanned + ((scan.end - found[scanned].first) / files.units_per_file) as usize;
     }
     given_up.splice(..0, found.drain(stopped_in + 1..));
     let last = &found[stopped_in];
@@ -211,9 +216,28 @@ struct Scan {
     end: i64,
     max_physical: i64,
     first_present: Option<(i64, i64)>,
+    /// The last unit that points at a record, and the one before it that does.
+    last: Option<CqUnit>,
+    before_last: Option<CqUnit>,
+    /// Whether no filler is behind it.
+    ends_present: bool,
 }
 
 impl Scan {
+    /// Whether the last unit points in front of the record before it: it was zeros, perhaps, of which a bit has changed. Several units may
+    /// point at one seal.
+    fn ends_wrong(&self) -> bool {
+        let (Some(last), Some(before)) = (self.last, self.before_last) else { return false };
+        self.ends_present
+            && last.physical_offset < before.end()
+            && (last.physical_offset, last.size) != (before.physical_offset, before.size)
+    }
+
+    fn drop_last(&mut self) {
+        self.end -= 1;
+        self.max_physical = self.before_last.map_or(NONE, |unit| unit.end());
+    }
+
     /// Walks one file up to the first zeros; whether it was full.
     fn file(&mut self, files: &QueueFiles, found: &FoundFile) -> Result<bool, StoreError> {
         let behind = found.first + files.units_per_file;
@@ -230,7 +254,9 @@ impl Scan {
                 if unit.is_present() {
                     self.first_present.get_or_insert((self.end, unit.physical_offset));
                     self.max_physical = unit.end();
+                    self.before_last = self.last.replace(unit);
                 }
+                self.ends_present = unit.is_present();
                 self.end += 1;
             }
             buffer.resize(SCAN_BYTES, 0);

@@ -578,3 +578,123 @@ fn ten_thousand_queues() {
     }
     assert_eq!(store.table.max_physical_offset(), 200);
 }
+
+#[test]
+fn a_refused_load_changes_no_queue() {
+    let mut store = Store::new();
+    for queue_id in 0..2 {
+        for offset in 0..70 {
+            store.table.get_or_create("T", queue_id).put(offset, unit(offset)).unwrap();
+        }
+    }
+    store.table.flush(false).unwrap();
+    {
+        use std::os::unix::fs::FileExt;
+        std::fs::OpenOptions::new().write(true).open(store.file(50)).unwrap().write_all_at(&[0; 20], 100).unwrap(); // a hole
+    }
+    let other = store.folder.path().join("consumequeue/T/1/00000000000000000000");
+    let before = std::fs::read(store.file(50)).unwrap();
+    std::fs::OpenOptions::new().write(true).open(&other).unwrap().set_len(999).unwrap();
+    assert!(store.try_reopen().is_err());
+    assert_eq!(std::fs::read(store.file(50)).unwrap(), before);
+    std::fs::remove_dir_all(other.parent().unwrap()).unwrap();
+    store.reopen();
+    assert_eq!((store.queue().max_offset(), store.table.damaged_from()), (55, Some(5_500)));
+}
+
+#[test]
+fn lost_first_files_are_made_anew_where_they_were() {
+    for lost in [1, 2, 3] {
+        let mut store = Store::new();
+        for offset in 0..180 {
+            store.put(offset);
+        }
+        store.table.flush(false).unwrap();
+        for file in 0..lost {
+            std::fs::remove_file(store.file(file * UNITS_PER_FILE)).unwrap();
+        }
+        store.reopen();
+        store.table.settle(0, &[]);
+        assert_eq!(store.queue().min_offset(), lost * UNITS_PER_FILE);
+        assert!(store.queue().begins_behind(0).unwrap());
+        for offset in 30..180 {
+            store.put(offset); // the log begins in the middle of the first file
+        }
+        store.table.flush(true).unwrap();
+        for _ in 0..2 {
+            let queue = store.queue();
+            assert_eq!((queue.min_offset(), queue.max_offset()), (30, 180), "{lost} files lost");
+            assert_eq!(units(&queue, 30, 200), (30..180).map(unit).collect::<Vec<_>>());
+            store.reopen();
+            store.table.settle(3_000, &[]);
+        }
+    }
+}
+
+#[test]
+fn numbers_of_given_up_units_stay_taken_when_nobody_can_put_them_again() {
+    use std::os::unix::fs::FileExt;
+    // expired, sealed, or in the log but of no record
+    for (min_physical, seals, end) in
+        [(9_000, vec![], 80), (0, vec![CqUnit { physical_offset: 7_000, size: 1_000, tags_code: 0 }], 80), (0, vec![], 60)]
+    {
+        let mut store = Store::new();
+        for offset in 0..80 {
+            store.put(offset);
+        }
+        store.table.flush(false).unwrap();
+        std::fs::OpenOptions::new().write(true).open(store.file(50)).unwrap().write_all_at(&[0; 20], 200).unwrap();
+        store.reopen();
+        store.table.settle(min_physical, &seals);
+        let queue = store.queue();
+        assert_eq!((queue.max_offset(), queue.next_append_offset()), (end, end), "{min_physical} {seals:?}");
+        let expected = seals.first().copied().unwrap_or(CqUnit::FILLER);
+        assert!(units(&queue, 60, 100).into_iter().all(|unit| unit == expected));
+    }
+}
+
+#[test]
+fn a_last_unit_that_points_backwards_is_none() {
+    use std::os::unix::fs::FileExt;
+    let mut store = Store::new();
+    for offset in 0..70 {
+        store.put(offset);
+    }
+    store.table.flush(false).unwrap();
+    let digest = store.table.digest();
+    // a bit of the zeros behind the last unit has changed
+    std::fs::OpenOptions::new().write(true).open(store.file(50)).unwrap().write_all_at(&[0, 0, 4, 0], 20 * 20 + 8).unwrap();
+    store.reopen();
+    assert_eq!((store.queue().max_offset(), store.queue().max_physical_offset()), (70, 7_000));
+    assert_eq!(store.table.digest(), digest);
+    store.reopen();
+    assert_eq!((store.queue().max_offset(), store.table.damaged_from()), (70, None));
+}
+
+#[test]
+fn digests_tell_what_is_missing() {
+    let mut store = Store::new();
+    for offset in 0..120 {
+        store.put(offset);
+    }
+    store.table.get_or_create("a", 1).put(0, unit(0)).unwrap();
+    store.table.get_or_create("a-1", 0).put(0, unit(0)).unwrap();
+    store.table.flush(false).unwrap();
+    let digest = store.table.digest();
+    store.table.get_or_create("never used", 0);
+    assert_eq!(store.table.digest(), digest);
+    store.reopen();
+    assert_eq!(store.table.digest(), digest);
+    let mut seen = std::collections::BTreeSet::from([digest]);
+    for removed in
+        [store.file(100), store.file(0), store.folder.path().join("consumequeue/a/1"), store.folder.path().join("consumequeue/a-1/0")]
+    {
+        if removed.is_dir() {
+            std::fs::remove_dir_all(removed).unwrap()
+        } else {
+            std::fs::remove_file(removed).unwrap()
+        }
+        store.reopen();
+        assert!(seen.insert(store.table.digest()));
+    }
+}
