@@ -160,8 +160,8 @@ impl Round<'_> {
         let wire = Wire::to(self.address);
         for sequence in 0.. {
             let level = 1 + sequence % 2;
-            let message =
-                Message::new(DELAYED, (sequence % 4) as i32, body("delayed", self.number, 0, sequence)).property("DELAY", level.to_string());
+            let message = Message::new(DELAYED, (sequence % 4) as i32, body("delayed", self.number, 0, sequence))
+                .property("DELAY", level.to_string());
             let Some(answer) = self.over.unless(wire.try_send(&message)) else { return };
             if answer.code() == response::SUCCESS {
                 let queue = (SCHEDULE_TOPIC.to_owned(), level as i32 - 1);

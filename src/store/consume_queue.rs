@@ -51,6 +51,8 @@ pub(super) struct QueueFiles {
     pub(super) dirty: Mutex<Vec<Arc<ConsumeQueue>>>,
     pub(super) dirty_bytes: AtomicUsize,
     pub(super) maintenance: Mutex<Maintenance>,
+    /// A file was found to be in no folder any more.
+    pub(super) lost: AtomicBool,
     next_key: AtomicU64,
 }
 
@@ -76,6 +78,7 @@ impl QueueFiles {
             dirty: Mutex::default(),
             dirty_bytes: AtomicUsize::new(0),
             maintenance: Mutex::default(),
+            lost: AtomicBool::new(false),
             next_key: AtomicU64::new(1),
         })
     }
@@ -562,7 +565,13 @@ impl ConsumeQueue {
             Err(error) if is_missing(&error) => return Ok(()), // cleaned or deleted
             opened => opened?,
         };
-        file.sync_data().map_err(failed("sync", &self.path(first)))
+        file.sync_data().map_err(failed("sync", &self.path(first)))?;
+        if file.is_linked().is_ok_and(|linked| !linked) {
+            self.files.lost.store(true, Ordering::Release);
+            let why = "was removed by somebody; its messages are served until the broker stops, the next start makes it anew from the log";
+            return Err(StoreError::Damaged(self.path(first), why.to_owned()));
+        }
+        Ok(())
     }
 
     /// Removes every unit whose record does not end at or before `end`, zeroes its place.

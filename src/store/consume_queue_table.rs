@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 
 use crate::runtime::thread::Thread;
 
+use super::cleaning::DeletedMessages;
 use super::config::StoreConfig;
 use super::consume_queue::{ConsumeQueue, Maintenance, QueueFiles};
 use super::deleted_topics::Marks;
@@ -165,14 +166,22 @@ impl ConsumeQueueTable {
         }
     }
 
-    /// The log was cleaned: moves min offsets, deletes files whose last unit lies before `min_physical_offset`.
-    pub(super) fn clean(&self, min_physical_offset: i64) {
+    /// The log was cleaned: moves min offsets, deletes files whose last unit lies before `min_physical_offset`. Gives the messages that
+    /// are gone.
+    pub(super) fn clean(&self, min_physical_offset: i64) -> Vec<DeletedMessages> {
+        let mut gone = Vec::new();
         for queue in self.all() {
             let mut maintenance = self.files.maintenance.lock(); // for one queue at a time: a flush may come between
+            let from = queue.min_offset();
             if let Err(error) = queue.clean(min_physical_offset, &mut maintenance) {
                 log::warn!("consume queue not cleaned: topic={} queueId={} {error}", queue.topic(), queue.queue_id());
             }
+            let to = queue.min_offset();
+            if to > from {
+                gone.push(DeletedMessages { topic: queue.topic().to_owned(), queue_id: queue.queue_id(), from, to });
+            }
         }
+        gone
     }
 
     /// Writes the tails of all dirty queues; with `sync` also fdatasyncs every file written since the last time.
@@ -216,6 +225,11 @@ impl ConsumeQueueTable {
             }
         }
         Ok(())
+    }
+
+    /// Whether files of queues were removed by somebody: the log must be dispatched again from its beginning.
+    pub(super) fn has_lost_files(&self) -> bool {
+        self.files.lost.load(Ordering::Acquire)
     }
 
     /// Bytes of tails that wait for a flush.

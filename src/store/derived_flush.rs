@@ -5,7 +5,7 @@
 //! crash loses tails but no knowledge of which. On a full disk it waits, with all it has in memory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -48,8 +48,21 @@ pub(super) struct DerivedFlusher {
     parts: Parts,
     interval: Duration,
     state: Mutex<State>,
+    /// The queues are on disk for all records before this; -1 before the first thorough flush.
+    durable: AtomicI64,
     signal: Signal,
     stopping: AtomicBool,
+}
+
+/// What a flush is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// What is due.
+    Due,
+    /// Everything.
+    All,
+    /// Everything, so that files of the log can go: worth the last bytes of a disk.
+    ToMakeRoom,
 }
 
 struct State {
@@ -68,7 +81,21 @@ impl DerivedFlusher {
     /// which is dispatched but perhaps not on disk in its queue.
     pub(super) fn new(parts: Parts, positions: Positions, last_record: (i64, i64), interval: Duration) -> Arc<Self> {
         let state = State { positions, last_record, thorough_at: Instant::now(), thorough_offset: -1, failing: false };
-        Arc::new(Self { parts, interval, state: Mutex::new(state), signal: Signal::default(), stopping: AtomicBool::new(false) })
+        Arc::new(Self {
+            parts,
+            interval,
+            state: Mutex::new(state),
+            durable: AtomicI64::new(-1),
+            signal: Signal::default(),
+            stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether the queues are on disk for all records before `end`, which may go from the log then: without its units a queue
+    /// would give its numbers out again. Makes them so if need be.
+    pub(super) fn covers(&self, end: i64) -> bool {
+        let covers = || self.durable.load(Ordering::Acquire) >= end;
+        covers() || (self.parts.dispatch.dispatched_offset() >= end && self.flush(Extent::ToMakeRoom) && covers())
     }
 
     /// Asks the thread to end.
@@ -82,14 +109,14 @@ impl DerivedFlusher {
         let stopping = || self.stopping.load(Ordering::Acquire);
         while !stopping() {
             self.signal.sleep_unless(Some(self.interval), stopping);
-            self.flush(false);
+            self.flush(Extent::Due);
         }
     }
 
-    /// Flushes what is due; with `last` everything. Returns whether it worked.
-    pub(super) fn flush(&self, last: bool) -> bool {
+    /// Flushes. Returns whether it worked.
+    pub(super) fn flush(&self, extent: Extent) -> bool {
         let mut state = self.state.lock();
-        let result = self.flush_locked(&mut state, last);
+        let result = self.flush_locked(&mut state, extent);
         let failing = result.is_err();
         match result {
             Err(error) if !state.failing => log::error!("derived files cannot be flushed, messages are not affected: {error}"),
@@ -100,16 +127,20 @@ impl DerivedFlusher {
         !failing
     }
 
-    fn flush_locked(&self, state: &mut State, last: bool) -> Result<(), StoreError> {
+    fn flush_locked(&self, state: &mut State, extent: Extent) -> Result<(), StoreError> {
         let Parts { guard, dispatch, queues, index, checkpoint, .. } = &self.parts;
         let dispatched = dispatch.dispatched_offset();
         let behind = dispatched - state.thorough_offset;
-        let thorough = last || behind > 0 && (state.thorough_at.elapsed() >= THOROUGH_INTERVAL || behind >= THOROUGH_BYTES);
-        guard.check_floor()?;
+        let thorough =
+            extent != Extent::Due || behind > 0 && (state.thorough_at.elapsed() >= THOROUGH_INTERVAL || behind >= THOROUGH_BYTES);
+        if extent != Extent::ToMakeRoom {
+            guard.check_floor()?;
+        }
         if thorough {
             state.thorough_at = Instant::now();
             let (offset, store_timestamp) = dispatch.last_record().unwrap_or(state.last_record);
-            queues.flush(true)?;
+            queues.flush(true).inspect_err(|_| self.begin_anew(state))?;
+            self.durable.store(dispatched, Ordering::Release);
             if let Some(index) = index {
                 state.positions.index_timestamp = state.positions.index_timestamp.max(index.flush()?);
             }
@@ -125,6 +156,17 @@ impl DerivedFlusher {
         }
         self.note_log(&mut state.positions);
         checkpoint.write(state.positions, thorough)
+    }
+
+    /// When queues have lost files the next start must dispatch the whole log.
+    fn begin_anew(&self, state: &mut State) {
+        if !self.parts.queues.has_lost_files() {
+            return;
+        }
+        (state.positions.logics_offset, state.positions.logics_timestamp) = (0, 0);
+        if let Err(error) = self.parts.checkpoint.write(state.positions, true) {
+            log::error!("queues may stay incomplete after the next start: {error}");
+        }
     }
 
     /// Only what is on disk by now.

@@ -24,11 +24,18 @@ const MAX_FLOOR_BYTES: u64 = 64 << 20;
 /// Largest default reserve.
 const DEFAULT_RESERVE_BYTES: u64 = 4 << 30;
 
-/// The commit log's disk.
+/// What stands in for `diskMaxUsedSpaceRatio` when the log has a share of its disk.
+const SHARE_MAX_USED_RATIO: u8 = 75;
+
+/// The commit log's disk, and that of the rest of the store.
 #[derive(Debug)]
 pub(super) struct DiskGuard {
     fs: Arc<dyn Fs>,
     path: PathBuf,
+    /// The store's root, when the log lies elsewhere.
+    root: Option<PathBuf>,
+    replicas: u64,
+    share_clean_forcibly_ratio: u8,
     reserve: Option<u64>,
     max_used_ratio: Option<u8>,
     clean_forcibly_ratio: Option<u8>,
@@ -47,11 +54,14 @@ pub(super) struct Pressure {
 }
 
 impl DiskGuard {
-    /// A guard of the disk that holds `path`.
+    /// A guard of the disk that holds the log, in `path`, and of the one that holds the store's root.
     pub(super) fn new(config: &StoreConfig, fs: Arc<dyn Fs>, path: &Path) -> Self {
         Self {
             fs,
             path: path.to_owned(),
+            root: config.commit_log_path.is_some().then(|| config.root.clone()),
+            replicas: config.replicas_per_disk.max(1),
+            share_clean_forcibly_ratio: config.share_clean_forcibly_ratio,
             reserve: config.disk_free_reserve,
             max_used_ratio: config.disk_max_used_ratio,
             clean_forcibly_ratio: config.disk_clean_forcibly_ratio,
@@ -91,7 +101,8 @@ impl DiskGuard {
     /// # Errors
     /// Why not.
     pub(super) fn check_floor(&self) -> Result<(), StoreError> {
-        let Ok(space) = self.fs.space(&self.path) else { return Ok(()) };
+        let path = self.root.as_ref().unwrap_or(&self.path);
+        let Ok(space) = self.fs.space(path) else { return Ok(()) };
         let floor = (self.reserve(space) / FLOOR_SHARE).min(MAX_FLOOR_BYTES);
         if space.free >= floor {
             return Ok(());
@@ -102,7 +113,7 @@ impl DiskGuard {
             space.total,
             self.reserve(space)
         );
-        Err(StoreError::Damaged(self.path.clone(), why))
+        Err(StoreError::Damaged(path.clone(), why))
     }
 
     /// Why appends are refused, if they are.
@@ -115,10 +126,15 @@ impl DiskGuard {
         self.refused.load(Ordering::Acquire)
     }
 
-    /// Looks at the disk and begins to refuse if it is too full. Returns whether there is room.
+    /// The disks that must have room, as far as the system tells: what cannot be measured does not refuse.
+    fn disks(&self) -> impl Iterator<Item = (&Path, Space)> {
+        let paths = [Some(&self.path), self.root.as_ref()].into_iter().flatten();
+        paths.filter_map(|path| self.fs.space(path).ok().map(|space| (path.as_path(), space)))
+    }
+
+    /// Looks at the disks and begins to refuse if one is too full. Returns whether there is room.
     pub(super) fn check(&self) -> bool {
-        let Ok(space) = self.fs.space(&self.path) else { return true }; // what cannot be measured does not refuse
-        match self.shortage(space) {
+        match self.disks().find_map(|(path, space)| self.shortage(path, space)) {
             Some(why) => {
                 self.refuse(why);
                 false
@@ -149,14 +165,41 @@ impl DiskGuard {
         }
     }
 
-    /// What cleaning should do.
-    pub(super) fn pressure(&self) -> Pressure {
-        let Ok(space) = self.fs.space(&self.path) else { return Pressure { expired: false, any: None } };
+    /// What cleaning should do, with a log of so many bytes.
+    pub(super) fn pressure(&self, log_bytes: i64) -> Pressure {
+        let any = self.disks().find_map(|(path, space)| self.emergency(path, space));
+        let full = |(_, space)| self.max_used_ratio.is_some_and(|limit| used_percent(space) > u64::from(limit));
+        let (share_full, over_share) = self.share(log_bytes);
+        let any = any.or(over_share);
+        Pressure { expired: any.is_some() || share_full || self.disks().any(full), any }
+    }
+
+    /// Why files must go from a disk even if they are not expired.
+    fn emergency(&self, path: &Path, space: Space) -> Option<String> {
         let used = used_percent(space);
-        let above = |limit: Option<u8>| limit.filter(|limit| used > u64::from(*limit));
-        let forced = |limit: u8| format!("{used} % used, {} bytes free, diskSpaceCleanForciblyRatio={limit}", space.free);
-        let any = self.shortage(space).or_else(|| self.nearly_short(space)).or_else(|| above(self.clean_forcibly_ratio).map(forced));
-        Pressure { expired: any.is_some() || above(self.max_used_ratio).is_some(), any }
+        let forced = |limit: &u8| used > u64::from(*limit);
+        let forced = self
+            .clean_forcibly_ratio
+            .filter(forced)
+            .map(|limit| format!("{} is {used} % full, {} bytes free, diskSpaceCleanForciblyRatio={limit}", path.display(), space.free));
+        self.shortage(path, space).or_else(|| self.nearly_short(space)).or(forced)
+    }
+
+    /// When several brokers share a disk: whether the log takes so much of its share that expired files must go, and why others must too.
+    fn share(&self, log_bytes: i64) -> (bool, Option<String>) {
+        let share = self.space().total / self.replicas;
+        if self.replicas < 2 || share == 0 {
+            return (false, None);
+        }
+        let (used, limit) = (u64::try_from(log_bytes).unwrap_or(0).saturating_mul(100) / share, self.share_clean_forcibly_ratio);
+        let over = (used > u64::from(limit)).then(|| {
+            let limit = f64::from(limit) / 100.0;
+            format!(
+                "the log takes {used} % of its share of {share} bytes, logicalDiskSpaceCleanForciblyThreshold={limit} replicasPerDiskPartition={}",
+                self.replicas
+            )
+        });
+        (used > u64::from(self.max_used_ratio.unwrap_or(SHARE_MAX_USED_RATIO)), over)
     }
 
     /// Appends are refused although the reserve is whole: there is no room above it.
@@ -165,14 +208,14 @@ impl DiskGuard {
         if room >= MIN_ROOM { None } else { self.refusal() }
     }
 
-    fn shortage(&self, space: Space) -> Option<String> {
-        let (used, reserve) = (used_percent(space), self.reserve(space));
+    fn shortage(&self, path: &Path, space: Space) -> Option<String> {
+        let (used, reserve, path) = (used_percent(space), self.reserve(space), path.display());
         if space.free < reserve {
-            let (path, free, total) = (self.path.display(), space.free, space.total);
+            let (free, total) = (space.free, space.total);
             return Some(format!("{path} has {free} bytes free of {total}, diskFreeReserveBytes={reserve}"));
         }
         let limit = self.warning_ratio.filter(|limit| used > u64::from(*limit))?;
-        Some(format!("{} is {used} % full, diskSpaceWarningLevelRatio={limit}; {} bytes free", self.path.display(), space.free))
+        Some(format!("{path} is {used} % full, diskSpaceWarningLevelRatio={limit}; {} bytes free", space.free))
     }
 
     fn refuse(&self, why: String) {

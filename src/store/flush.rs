@@ -256,6 +256,9 @@ impl Flusher {
             if let Err(error) = file.file().sync_data() {
                 return self.fail(sync_failed(&error, &file));
             }
+            if file.file().is_linked().is_ok_and(|linked| !linked) {
+                return self.fail(format!("{} was removed while the broker writes to it", file.path().display()));
+            }
         }
         self.log.set_flushed(target);
         self.flushed_timestamp.store(timestamp, Ordering::Release);

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -117,6 +117,13 @@ pub trait FsFile: Send + Sync + std::fmt::Debug {
     /// The system's.
     fn next_data(&self, at: u64) -> io::Result<Option<u64>> {
         Ok((at < self.len()?).then_some(at))
+    }
+    /// Whether a folder still has it: what is written to a file that was removed is gone with the process.
+    ///
+    /// # Errors
+    /// The system's.
+    fn is_linked(&self) -> io::Result<bool> {
+        Ok(true)
     }
     /// The real file, for mapping; `None` on a file system without one.
     fn as_std(&self) -> Option<&std::fs::File>;
@@ -232,6 +239,10 @@ impl FsFile for RealFile {
             Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => Ok((at < self.len()?).then_some(at)),
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn is_linked(&self) -> io::Result<bool> {
+        Ok(self.0.metadata()?.nlink() > 0)
     }
 
     fn as_std(&self) -> Option<&std::fs::File> {

@@ -18,12 +18,12 @@ use super::allocate::Allocator;
 use super::append::{AppendBatch, AppendOutcome, LogAppender, Staged};
 use super::arrival::ArrivalListener;
 use super::checkpoint::{Checkpoint, Positions};
-use super::cleaning::{self, Cleaner};
+use super::cleaning::{self, Cleaner, DeletionListener};
 use super::commit_log::{CommitLog, store_time_of};
 use super::config::{FlushDiskType, StoreConfig};
 use super::consume_queue_table::{ConsumeQueueTable, is_one_component};
 use super::deleted_topics::DeletedTopics;
-use super::derived_flush::{self, DerivedFlusher};
+use super::derived_flush::{self, DerivedFlusher, Extent};
 use super::disk::DiskGuard;
 use super::dispatch::{DispatchService, Dispatcher, has_unit};
 use super::error::{PutError, StoreError};
@@ -203,9 +203,9 @@ impl MessageStore {
             queues: Arc::clone(&queues),
             index: index.clone(),
             deleted: Arc::clone(&deleted),
+            derived: Arc::clone(&derived),
         };
-        let progress = Arc::clone(&dispatch);
-        let cleaner = Cleaner::new(&config, parts, clock.clone(), move || progress.dispatched_offset());
+        let cleaner = Cleaner::new(&config, parts, clock.clone());
         let appender =
             LogAppender::new(Arc::clone(&log), clock, Arc::clone(&allocator), Arc::clone(&guard), Arc::clone(&latch), Arc::clone(&queues));
         let follower = Arc::clone(&dispatch);
@@ -284,7 +284,7 @@ impl MessageStore {
         let dispatch_behind_bytes = self.dispatch.stop(deadline.saturating_duration_since(Instant::now()));
         self.derived.stop();
         in_order &= ended(running.derived) && ended(running.clean);
-        let on_disk = in_order && self.log.flushed_offset() == self.log.max_offset() && self.derived.flush(true);
+        let on_disk = in_order && self.log.flushed_offset() == self.log.max_offset() && self.derived.flush(Extent::All);
         let clean = on_disk && dispatch_behind_bytes == 0 && self.latch.reason().is_none();
         let clean = clean && self.abort.remove().inspect_err(|error| log::error!("abort mark stays: {error}")).is_ok();
         if !clean {
@@ -508,9 +508,26 @@ impl MessageStore {
         self.queues.delete_topics(topics, enter).map(|_| ())
     }
 
+    /// From now on `listener` is told which messages went with the log's first files. Once.
+    pub fn report_deletions(&self, listener: Arc<dyn DeletionListener>) {
+        self.cleaner.report_to(listener);
+    }
+
     /// Deletes expired commit-log files now, whatever the hour (request 329). Slow.
     pub fn delete_expired_files(&self) {
         self.cleaner.clean(true);
+    }
+
+    /// What the `clean` thread does in each interval; how many files went.
+    #[cfg(test)]
+    pub(super) fn clean_round(&self) -> usize {
+        self.cleaner.clean(false)
+    }
+
+    /// What the `flush-cq` thread does now and then; whether it worked.
+    #[cfg(test)]
+    pub(super) fn flush_derived(&self) -> bool {
+        self.derived.flush(Extent::All)
     }
 
     /// Numbers.

@@ -22,6 +22,7 @@ use crate::common::sysflag;
 use crate::runtime::clock::Clock;
 use crate::runtime::thread::Thread;
 
+mod cleaning;
 mod deletion;
 
 const FILE_SIZE: usize = 64 << 10;

@@ -188,7 +188,9 @@ impl Wire {
         };
         let answer = Answer(self.client.invoke(&self.address, request::PULL_MESSAGE, &header, Body::Empty, PATIENCE)?);
         let mut pulled = Pulled { code: answer.code(), remark: answer.remark(), next: offset, ..Pulled::default() };
-        if [response::SUCCESS, response::PULL_NOT_FOUND, response::PULL_RETRY_IMMEDIATELY, response::PULL_OFFSET_MOVED].contains(&pulled.code) {
+        if [response::SUCCESS, response::PULL_NOT_FOUND, response::PULL_RETRY_IMMEDIATELY, response::PULL_OFFSET_MOVED]
+            .contains(&pulled.code)
+        {
             pulled.next = answer.number("nextBeginOffset");
             pulled.min = answer.number("minOffset");
             pulled.max = answer.number("maxOffset");
