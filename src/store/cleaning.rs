@@ -57,6 +57,8 @@ pub(super) struct Cleaner {
     listener: OnceLock<Arc<dyn DeletionListener>>,
     /// Held by the one who deletes. When a file could not be deleted, and of that it was said.
     hanged: Mutex<Option<Instant>>,
+    /// A file was removed, and the folder was not synced since.
+    unsynced: AtomicBool,
     /// Starts of files that somebody else removed, of which that was said.
     removed: Mutex<BTreeSet<i64>>,
     signal: Signal,
@@ -122,6 +124,7 @@ impl Cleaner {
             clock,
             listener: OnceLock::new(),
             hanged: Mutex::default(),
+            unsynced: AtomicBool::new(false),
             removed: Mutex::default(),
             signal: Signal::default(),
             stopping: AtomicBool::new(false),
@@ -183,7 +186,8 @@ impl Cleaner {
         let mut forced_by = String::new();
         while deleted < limit && !self.is_stopping() {
             let Some((file, why)) = self.due(manual) else { break };
-            *hanged = (!self.delete(&file, &why)).then(Instant::now);
+            // one after the other, durably: a file that comes back with a crash must not lie in front of a hole
+            *hanged = (!self.sync_removals() || !self.delete(&file, &why)).then(Instant::now);
             if hanged.is_some() {
                 break;
             }
@@ -205,13 +209,24 @@ impl Cleaner {
         deleted
     }
 
+    /// Makes the removals so far durable; whether they are.
+    fn sync_removals(&self) -> bool {
+        if self.unsynced.load(Ordering::Acquire) {
+            let Parts { log, fs, .. } = &self.parts;
+            if let Err(error) = fs.sync_dir(log.files().dir()) {
+                log::warn!("folder not synced, no file is deleted: path={} error={error}", log.files().dir().display());
+                return false;
+            }
+            self.unsynced.store(false, Ordering::Release);
+        }
+        true
+    }
+
     /// Lets everything else follow the log's min offset; which messages went.
     fn follow(&self) -> Vec<DeletedMessages> {
-        let Parts { log, fs, queues, index, deleted, .. } = &self.parts;
+        let Parts { log, queues, index, deleted, .. } = &self.parts;
         let min = log.min_offset();
-        if let Err(error) = fs.sync_dir(log.files().dir()) {
-            log::warn!("folder not synced: path={} error={error}", log.files().dir().display());
-        }
+        self.sync_removals();
         let gone = queues.clean(min);
         if let Some(index) = index {
             index.clean(min);
@@ -251,6 +266,7 @@ impl Cleaner {
                 false
             }
             _ => {
+                self.unsynced.store(true, Ordering::Release);
                 log.files().remove_first(to);
                 log::debug!("commit log file deleted: path={path} from={from} to={to} reason={}", why.text());
                 true

@@ -187,8 +187,8 @@ impl ConsumeQueueTable {
     /// Writes the tails of all dirty queues; with `sync` also fdatasyncs every file written since the last time.
     ///
     /// # Errors
-    /// The first failure; the tails that failed stay in memory and are tried again. A failed sync is final: every later
-    /// `flush(true)` fails with its reason.
+    /// The first failure; the tails that failed stay in memory and are tried again. After a failed sync the files are written once more
+    /// before they are synced again.
     pub(super) fn flush(&self, sync: bool) -> Result<(), StoreError> {
         let mut maintenance = self.files.maintenance.lock();
         let dirty = std::mem::take(&mut *self.files.dirty.lock());
@@ -203,25 +203,28 @@ impl ConsumeQueueTable {
     }
 
     fn sync(&self, maintenance: &mut Maintenance) -> Result<(), StoreError> {
-        if let Some((path, why)) = &maintenance.sync_failure {
-            return Err(StoreError::Damaged(path.clone(), why.clone()));
+        let unsure = std::mem::take(&mut maintenance.unsure);
+        let again = unsure.iter().try_for_each(|((_, first), queue)| queue.write_again(*first, maintenance));
+        if let Err(error) = again {
+            maintenance.unsure = unsure;
+            return Err(error);
         }
-        let outcome = self.sync_files(maintenance);
-        if let Err(error) = &outcome {
-            let path = self.files.root.clone();
-            maintenance.sync_failure =
-                Some((path, format!("a sync of consume queues failed, final until the store is opened again: {error}")));
+        let files = std::mem::take(&mut maintenance.unsynced);
+        let outcome = files.iter().try_for_each(|((_, first), queue)| queue.sync(*first));
+        if outcome.is_err() {
+            maintenance.unsure = files; // what the system could not write it may have forgotten: a second sync alone would prove nothing
         }
-        outcome
+        outcome.and_then(|()| self.sync_folders(maintenance))
     }
 
-    fn sync_files(&self, maintenance: &mut Maintenance) -> Result<(), StoreError> {
-        for ((_, first), queue) in std::mem::take(&mut maintenance.unsynced) {
-            queue.sync(first)?;
-        }
-        for folder in std::mem::take(&mut maintenance.changed_folders) {
-            if self.files.fs.exists(&folder) {
-                self.files.fs.sync_dir(&folder).map_err(failed("sync", &folder))?;
+    fn sync_folders(&self, maintenance: &mut Maintenance) -> Result<(), StoreError> {
+        while let Some(folder) = maintenance.changed_folders.pop_first() {
+            if self.files.fs.exists(&folder)
+                && let Err(error) = self.files.fs.sync_dir(&folder)
+            {
+                let failed = failed("sync", &folder)(error);
+                maintenance.changed_folders.insert(folder);
+                return Err(failed);
             }
         }
         Ok(())
@@ -322,7 +325,9 @@ impl Drop for ConsumeQueueTable {
     /// The lists hold queues that hold the lists.
     fn drop(&mut self) {
         self.files.dirty.lock().clear();
-        self.files.maintenance.lock().unsynced.clear();
+        let mut maintenance = self.files.maintenance.lock();
+        maintenance.unsynced.clear();
+        maintenance.unsure.clear();
     }
 }
 

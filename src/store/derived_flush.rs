@@ -54,17 +54,6 @@ pub(super) struct DerivedFlusher {
     stopping: AtomicBool,
 }
 
-/// What a flush is for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Extent {
-    /// What is due.
-    Due,
-    /// Everything.
-    All,
-    /// Everything, so that files of the log can go: worth the last bytes of a disk.
-    ToMakeRoom,
-}
-
 struct State {
     /// What the checkpoint says of derived files.
     positions: Positions,
@@ -95,7 +84,7 @@ impl DerivedFlusher {
     /// would give its numbers out again. Makes them so if need be.
     pub(super) fn covers(&self, end: i64) -> bool {
         let covers = || self.durable.load(Ordering::Acquire) >= end;
-        covers() || (self.parts.dispatch.dispatched_offset() >= end && self.flush(Extent::ToMakeRoom) && covers())
+        covers() || (self.parts.dispatch.dispatched_offset() >= end && self.flush_for(false, true) && covers())
     }
 
     /// Asks the thread to end.
@@ -109,14 +98,19 @@ impl DerivedFlusher {
         let stopping = || self.stopping.load(Ordering::Acquire);
         while !stopping() {
             self.signal.sleep_unless(Some(self.interval), stopping);
-            self.flush(Extent::Due);
+            self.flush(false);
         }
     }
 
-    /// Flushes. Returns whether it worked.
-    pub(super) fn flush(&self, extent: Extent) -> bool {
+    /// Flushes what is due; with `last` everything. Returns whether it worked.
+    pub(super) fn flush(&self, last: bool) -> bool {
+        self.flush_for(last, false)
+    }
+
+    /// `to_make_room`: thoroughly, so that files of the log can go, which is worth the last bytes of a disk.
+    fn flush_for(&self, last: bool, to_make_room: bool) -> bool {
         let mut state = self.state.lock();
-        let result = self.flush_locked(&mut state, extent);
+        let result = self.flush_locked(&mut state, last, to_make_room);
         let failing = result.is_err();
         match result {
             Err(error) if !state.failing => log::error!("derived files cannot be flushed, messages are not affected: {error}"),
@@ -127,13 +121,13 @@ impl DerivedFlusher {
         !failing
     }
 
-    fn flush_locked(&self, state: &mut State, extent: Extent) -> Result<(), StoreError> {
+    fn flush_locked(&self, state: &mut State, last: bool, to_make_room: bool) -> Result<(), StoreError> {
         let Parts { guard, dispatch, queues, index, checkpoint, .. } = &self.parts;
         let dispatched = dispatch.dispatched_offset();
         let behind = dispatched - state.thorough_offset;
-        let thorough =
-            extent != Extent::Due || behind > 0 && (state.thorough_at.elapsed() >= THOROUGH_INTERVAL || behind >= THOROUGH_BYTES);
-        if extent != Extent::ToMakeRoom {
+        let due = behind > 0 && (state.thorough_at.elapsed() >= THOROUGH_INTERVAL || behind >= THOROUGH_BYTES);
+        let thorough = last || to_make_room || due;
+        if !to_make_room {
             guard.check_floor()?;
         }
         if thorough {

@@ -23,7 +23,7 @@ use super::commit_log::{CommitLog, store_time_of};
 use super::config::{FlushDiskType, StoreConfig};
 use super::consume_queue_table::{ConsumeQueueTable, is_one_component};
 use super::deleted_topics::DeletedTopics;
-use super::derived_flush::{self, DerivedFlusher, Extent};
+use super::derived_flush::{self, DerivedFlusher};
 use super::disk::DiskGuard;
 use super::dispatch::{DispatchService, Dispatcher, has_unit};
 use super::error::{PutError, StoreError};
@@ -284,7 +284,7 @@ impl MessageStore {
         let dispatch_behind_bytes = self.dispatch.stop(deadline.saturating_duration_since(Instant::now()));
         self.derived.stop();
         in_order &= ended(running.derived) && ended(running.clean);
-        let on_disk = in_order && self.log.flushed_offset() == self.log.max_offset() && self.derived.flush(Extent::All);
+        let on_disk = in_order && self.log.flushed_offset() == self.log.max_offset() && self.derived.flush(true);
         let clean = on_disk && dispatch_behind_bytes == 0 && self.latch.reason().is_none();
         let clean = clean && self.abort.remove().inspect_err(|error| log::error!("abort mark stays: {error}")).is_ok();
         if !clean {
@@ -524,10 +524,10 @@ impl MessageStore {
         self.cleaner.clean(false)
     }
 
-    /// What the `flush-cq` thread does now and then; whether it worked.
+    /// What `flush-cq` does at its next round; `thorough`: as the last one.
     #[cfg(test)]
-    pub(super) fn flush_derived(&self) -> bool {
-        self.derived.flush(Extent::All)
+    pub(super) fn flush_derived(&self, thorough: bool) -> bool {
+        self.derived.flush(thorough)
     }
 
     /// Numbers.
