@@ -317,12 +317,26 @@ impl<L: LogView> Follower<L> {
             if from >= readable {
                 return;
             }
+            if !self.can_read(&bytes[from..readable]) {
+                return self.wait_for_disk();
+            }
             match Record::parse(&bytes[from..readable]) {
                 Ok(record) => self.record(&record, listener),
                 Err(RecordError::Blank) => return self.move_to(self.log.next_file_start(self.at)),
                 Err(error) => self.skip(&bytes.slice(from..readable), end, &error),
             }
         }
+    }
+
+    /// Whether the record that begins `bytes`, at the position, can be touched.
+    fn can_read(&self, bytes: &[u8]) -> bool {
+        let head = bytes.len().min(record::BLANK_SIZE);
+        if !self.log.can_read(self.at, head) {
+            return false;
+        }
+        let size = bytes.first_chunk().map_or(0, |size| i32::from_be_bytes(*size));
+        let size = usize::try_from(size).unwrap_or(0).min(bytes.len());
+        size <= head || bytes[4..head] == record::MAGIC_BLANK.to_be_bytes() || self.log.can_read(self.at, size)
     }
 
     fn record(&mut self, record: &Record<'_>, listener: Option<&dyn ArrivalListener>) {
@@ -362,6 +376,10 @@ impl<L: LogView> Follower<L> {
             self.skipped("commit log has no file", &"missing", to - self.at);
             return self.move_to(to);
         }
+        self.wait_for_disk();
+    }
+
+    fn wait_for_disk(&mut self) {
         if self.warned.is_none_or(|at| at.elapsed() >= WARN_INTERVAL) {
             self.warned = Some(Instant::now());
             log::error!("commit log cannot be read, dispatching waits: physicalOffset={}", self.at);

@@ -267,6 +267,7 @@ impl Flusher {
 
     /// A write-back failed somewhere in the log: the system reports that once, so it counts as a failed sync.
     pub(super) fn fail(&self, why: String) {
+        self.log.distrust();
         self.latch.set(why.clone());
         let why = self.failure.get_or_init(|| why);
         self.failed.store(true, Ordering::SeqCst);

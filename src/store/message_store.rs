@@ -535,7 +535,9 @@ impl MessageStore {
         let space = self.guard.space();
         let (put_messages, put_bytes, put_failed) = self.appender.counts();
         let used = space.total.saturating_sub(space.free) as f64;
-        let earliest = self.log.slice_to_end(self.log.min_offset()).and_then(|bytes| store_time_of(&bytes));
+        let min = self.log.min_offset();
+        let first = self.log.slice_to_end(min).filter(|_| self.log.can_read(min, record::MIN_SIZE));
+        let earliest = first.and_then(|bytes| store_time_of(&bytes));
         StoreStats {
             min_physical_offset: self.log.min_offset(),
             max_physical_offset: self.log.max_offset(),

@@ -133,6 +133,11 @@ pub(super) trait LogView {
     fn next_file_start(&self, offset: i64) -> i64;
     /// Store time of the record at `offset`; -1 when it cannot be read.
     fn store_time(&self, offset: i64, size: i32) -> i64;
+    /// Whether bytes of a slice may be touched: what the disk does not give back would end the process.
+    fn can_read(&self, offset: i64, len: usize) -> bool {
+        let _ = (offset, len);
+        true
+    }
     /// Whether the bytes are known to be in memory.
     fn is_resident(&self, offset: i64, len: usize) -> bool {
         let _ = (offset, len);
@@ -167,6 +172,10 @@ impl LogView for CommitLog {
 
     fn store_time(&self, offset: i64, size: i32) -> i64 {
         self.store_time(offset, size)
+    }
+
+    fn can_read(&self, offset: i64, len: usize) -> bool {
+        self.can_read(offset, len)
     }
 
     fn is_resident(&self, offset: i64, len: usize) -> bool {
@@ -316,6 +325,11 @@ impl<'a, L: LogView> Pull<'a, L> {
         if !self.filter.matches_code(unit.tags_code) {
             self.missed(GetStatus::NoMatchedMessage);
             return true;
+        }
+        if !self.log.can_read(unit.physical_offset, unit.size as usize) {
+            self.result.next_begin_offset -= 1; // to be tried again
+            self.missed(GetStatus::OffsetFoundNull);
+            return false;
         }
         match self.place(unit) {
             None => {
@@ -495,12 +509,16 @@ pub(super) fn store_time<L: LogView>(log: &L, queues: &ConsumeQueueTable, topic:
     unit.filter(CqUnit::is_present).map_or(-1, |unit| log.store_time(unit.physical_offset, unit.size))
 }
 
-/// [`super::MessageStore::message_at`]. An offset of the queue without a record (a filler, a seal, an expired one) gives no record.
+/// [`super::MessageStore::message_at`]. An offset of the queue without a record (a filler, a seal, an expired one) gives no record; one
+/// that cannot be read now gives nothing.
 pub(super) fn message_at<L: LogView>(
     log: &L, queues: &ConsumeQueueTable, topic: &str, queue_id: i32, offset: i64,
 ) -> Option<(i64, Option<Bytes>)> {
     let queue = queues.get(topic, queue_id)?;
     let unit = visible_unit(log, &queue, offset)?;
+    if unit.is_present() && !log.can_read(unit.physical_offset, unit.size as usize) {
+        return None; // to be tried again
+    }
     let bytes = if unit.is_present() { log.slice(unit.physical_offset, unit.size as usize) } else { None };
     Some((unit.tags_code, bytes.filter(|bytes| is_record(bytes))))
 }

@@ -24,6 +24,7 @@ use crate::runtime::thread::Thread;
 
 mod cleaning;
 mod deletion;
+mod unreadable;
 
 const FILE_SIZE: usize = 64 << 10;
 const DEADLINE: Duration = Duration::from_secs(20);
