@@ -96,11 +96,11 @@ impl Scene {
     fn check(&self) {
         let mut found = BTreeMap::new();
         for (topic, queue_id, _) in self.acknowledged.keys() {
-            if !found.contains_key(&(topic, queue_id)) {
+            found.entry((topic, queue_id)).or_insert_with(|| {
                 let (min, messages) = self.wire.read_queue(topic, *queue_id, 0);
                 assert_eq!(min, 0);
-                found.insert((topic, queue_id), messages.into_iter().collect::<BTreeMap<_, _>>());
-            }
+                messages.into_iter().collect::<BTreeMap<_, _>>()
+            });
         }
         for ((topic, queue_id, offset), body) in &self.acknowledged {
             assert_eq!(found[&(topic, queue_id)].get(offset), Some(body), "{topic} {queue_id} {offset}");
