@@ -386,6 +386,7 @@ fn kill_again_and_again(flush: &str, cleaning: bool) {
     for number in 0..=rounds {
         let last = number == rounds;
         let cleans = cleaning && !last && rng.u8(0..5) == 0;
+        let flush = if cleaning && rng.bool() { "ASYNC_FLUSH" } else { flush };
         let launch = launch(folder.path(), flush, cleans);
         if number > 0 && rng.u8(0..3) == 0 {
             die_while_starting(&launch, &mut rng);

@@ -182,7 +182,7 @@ fn below_the_reserve(kind: Kind, flush: &str) {
     let Some(disk) = Disk::mount(kind, 64) else { return };
     let mut scene = Scene::start(Some(&disk.path.join("store")), |launch| launch.set("flushDiskType", flush));
     scene.send_some(20, 10_000);
-    let ballast = disk.fill(1 << 20);
+    let ballast = disk.fill(5 << 19);
     let refused = scene.send_until_refused(10_000);
     refused.refused(response::SERVICE_NOT_AVAILABLE, &["commitlog has ", " bytes free of ", "diskFreeReserveBytes="]);
     scene.settle();
