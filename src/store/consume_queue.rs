@@ -671,7 +671,7 @@ impl ConsumeQueue {
         }
         if keep < kept + self.files.units_per_file {
             let file = self.open_or_create(maintenance, kept)?;
-            zero_behind(&*file, ((keep - kept) * UNIT) as u64, self.files.file_size()).map_err(failed("truncate", &self.path(kept)))?;
+            file.zero_from(((keep - kept) * UNIT) as u64).map_err(failed("truncate", &self.path(kept)))?;
             if let Some(this) = self.this.upgrade() {
                 maintenance.unsynced.insert((self.key, kept), this);
             }
@@ -757,10 +757,4 @@ impl ConsumeQueue {
 /// Whether the error says that a file is not there.
 pub(super) fn is_missing(error: &StoreError) -> bool {
     matches!(error, StoreError::Io(_, _, error) if error.kind() == io::ErrorKind::NotFound)
-}
-
-/// Makes everything from `at` on zero without writing it.
-fn zero_behind(file: &dyn FsFile, at: u64, file_size: u64) -> io::Result<()> {
-    file.set_len(at)?;
-    file.set_len(file_size)
 }

@@ -12,6 +12,9 @@ use rustix::fs::{FallocateFlags, SeekFrom};
 
 use super::sys;
 
+/// What is written where blocks cannot be given back.
+const ZEROS: [u8; 4096] = [0; 4096];
+
 /// A file system.
 pub trait Fs: Send + Sync + std::fmt::Debug {
     /// Opens for reading and writing; creates when `create`.
@@ -100,6 +103,20 @@ pub trait FsFile: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// The system's.
     fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Makes everything from `at` on zero and gives its blocks back. The length does not change, not even for a moment: a process killed
+    /// meanwhile must not leave a shorter file.
+    ///
+    /// # Errors
+    /// The system's.
+    fn zero_from(&self, at: u64) -> io::Result<()> {
+        let (mut at, end) = (at, self.len()?);
+        while at < end {
+            let piece = (end - at).min(ZEROS.len() as u64);
+            self.write_all_at(&ZEROS[..piece as usize], at)?;
+            at += piece;
+        }
+        Ok(())
+    }
     /// Length in bytes.
     ///
     /// # Errors
@@ -224,6 +241,24 @@ impl FsFile for RealFile {
         self.0.set_len(len)
     }
 
+    fn zero_from(&self, at: u64) -> io::Result<()> {
+        let end = self.len()?;
+        if at >= end {
+            return Ok(());
+        }
+        match rustix::fs::fallocate(&self.0, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, end - at) {
+            Err(rustix::io::Errno::OPNOTSUPP) => {}
+            done => return Ok(done?),
+        }
+        let mut at = at;
+        while let Some(data) = self.next_data(at)?.filter(|data| *data < end) {
+            let piece = (end - data).min(ZEROS.len() as u64);
+            self.write_all_at(&ZEROS[..piece as usize], data)?;
+            at = data + piece;
+        }
+        Ok(())
+    }
+
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
     }
@@ -271,6 +306,14 @@ mod tests {
         let data = file.next_data(300_000).unwrap().unwrap();
         assert!((300_000..=600_000).contains(&data), "{data}");
         assert!(file.next_data(1 << 20).unwrap().is_none());
+        file.zero_from(600_002).unwrap();
+        file.zero_from(1 << 20).unwrap();
+        let mut left = [1; 5000];
+        file.read_exact_at(&mut left, 599_999).unwrap();
+        assert!(left[1..3] == *b"he" && left[3..].iter().chain(&left[..1]).all(|byte| *byte == 0));
+        assert!(file.next_data(700_000).unwrap().is_none(), "blocks are given back");
+        assert_eq!(file.len().unwrap(), 1 << 20);
+        file.write_all_at(b"here", 600_000).unwrap();
         let mut read = [0; 4];
         file.read_exact_at(&mut read, 600_000).unwrap();
         assert_eq!(&read, b"here");

@@ -13,7 +13,7 @@ use crate::store::file_cache::failed;
 use crate::store::format::cq_unit::{CQ_UNIT_SIZE, CqUnit};
 use crate::store::fs::FsFile;
 
-use super::{NONE, QueueFiles, READ_UNITS, UNIT, zero_behind};
+use super::{NONE, QueueFiles, READ_UNITS, UNIT};
 
 /// Files at the end of a queue that are read.
 const RECOVERED_FILES: usize = 3;
@@ -84,7 +84,7 @@ pub(super) fn recover_folder(files: &QueueFiles, folder: &Path) -> Result<Recove
     let behind = ((scan.end - last.first) * UNIT) as u64;
     if behind < files.file_size() && last.holds_data(files, behind)? {
         damaged = true;
-        zero_behind(&*last.file(files)?, behind, files.file_size()).map_err(failed("truncate", &last.path))?;
+        last.file(files)?.zero_from(behind).map_err(failed("zero", &last.path))?;
     }
     if scan.end == last.first && stopped_in > 0 {
         files.fs.remove_file(&last.path).map_err(failed("remove", &last.path))?;
