@@ -8,6 +8,7 @@
 //! - Off the write path: the appender meets nothing of this but a list that lost its first file.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -57,8 +58,8 @@ pub(super) struct Cleaner {
     listener: OnceLock<Arc<dyn DeletionListener>>,
     /// Held by the one who deletes. When a file could not be deleted, and of that it was said.
     hanged: Mutex<Option<Instant>>,
-    /// A file was removed, and the folder was not synced since.
-    unsynced: AtomicBool,
+    /// Folders from which files were removed, and which were not synced since.
+    unsynced: Mutex<BTreeSet<PathBuf>>,
     /// Starts of files that somebody else removed, of which that was said.
     removed: Mutex<BTreeSet<i64>>,
     signal: Signal,
@@ -124,7 +125,7 @@ impl Cleaner {
             clock,
             listener: OnceLock::new(),
             hanged: Mutex::default(),
-            unsynced: AtomicBool::new(false),
+            unsynced: Mutex::default(),
             removed: Mutex::default(),
             signal: Signal::default(),
             stopping: AtomicBool::new(false),
@@ -211,13 +212,13 @@ impl Cleaner {
 
     /// Makes the removals so far durable; whether they are.
     fn sync_removals(&self) -> bool {
-        if self.unsynced.load(Ordering::Acquire) {
-            let Parts { log, fs, .. } = &self.parts;
-            if let Err(error) = fs.sync_dir(log.files().dir()) {
-                log::warn!("folder not synced, no file is deleted: path={} error={error}", log.files().dir().display());
+        let mut folders = self.unsynced.lock();
+        while let Some(folder) = folders.first() {
+            if let Err(error) = self.parts.fs.sync_dir(folder) {
+                log::warn!("folder not synced, no file is deleted: path={} error={error}", folder.display());
                 return false;
             }
-            self.unsynced.store(false, Ordering::Release);
+            folders.pop_first();
         }
         true
     }
@@ -266,7 +267,7 @@ impl Cleaner {
                 false
             }
             _ => {
-                self.unsynced.store(true, Ordering::Release);
+                self.unsynced.lock().insert(file.folder().to_owned());
                 log.files().remove_first(to);
                 log::debug!("commit log file deleted: path={path} from={from} to={to} reason={}", why.text());
                 true

@@ -27,11 +27,11 @@ const DEFAULT_RESERVE_BYTES: u64 = 4 << 30;
 /// What stands in for `diskMaxUsedSpaceRatio` when the log has a share of its disk.
 const SHARE_MAX_USED_RATIO: u8 = 75;
 
-/// The commit log's disk, and that of the rest of the store.
+/// The commit log's disk, and that of the rest of the store; with a log on several, the one with the smallest used share decides.
 #[derive(Debug)]
 pub(super) struct DiskGuard {
     fs: Arc<dyn Fs>,
-    path: PathBuf,
+    folders: Vec<PathBuf>,
     /// The store's root, when the log lies elsewhere.
     root: Option<PathBuf>,
     replicas: u64,
@@ -54,11 +54,11 @@ pub(super) struct Pressure {
 }
 
 impl DiskGuard {
-    /// A guard of the disk that holds the log, in `path`, and of the one that holds the store's root.
-    pub(super) fn new(config: &StoreConfig, fs: Arc<dyn Fs>, path: &Path) -> Self {
+    /// A guard of the disks that hold the log, and of the one that holds the store's root.
+    pub(super) fn new(config: &StoreConfig, fs: Arc<dyn Fs>) -> Self {
         Self {
             fs,
-            path: path.to_owned(),
+            folders: config.writable_commit_log_folders(),
             root: config.commit_log_path.is_some().then(|| config.root.clone()),
             replicas: config.replicas_per_disk.max(1),
             share_clean_forcibly_ratio: config.share_clean_forcibly_ratio,
@@ -73,7 +73,27 @@ impl DiskGuard {
 
     /// Total and free bytes; zeros when the system does not say.
     pub(super) fn space(&self) -> Space {
-        self.fs.space(&self.path).unwrap_or(Space { total: 0, free: 0 })
+        self.measure().map_or(Space { total: 0, free: 0 }, |(_, space)| space)
+    }
+
+    /// The folder whose disk has the smallest used share, and that disk's bytes.
+    fn measure(&self) -> Option<(&Path, Space)> {
+        let measured = self.folders.iter().filter_map(|folder| Some((folder.as_path(), self.fs.space(folder).ok()?)));
+        measured.min_by_key(|(_, space)| used_percent(*space))
+    }
+
+    /// Where the log's file of a number is made: the folders take turns, as long as their disks have room.
+    pub(super) fn folder_of_new_file(&self, number: i64) -> &Path {
+        let has_room = |folder: &&PathBuf| self.folders.len() == 1 || self.fs.space(folder).is_ok_and(|space| !self.is_full(space));
+        let mut with_room: Vec<&PathBuf> = self.folders.iter().filter(has_room).collect();
+        if with_room.is_empty() {
+            with_room = self.folders.iter().collect();
+        }
+        with_room[number.unsigned_abs() as usize % with_room.len()]
+    }
+
+    fn is_full(&self, space: Space) -> bool {
+        space.free < self.reserve(space) || self.clean_forcibly_ratio.is_some_and(|limit| used_percent(space) > u64::from(limit))
     }
 
     /// Free bytes below which appends are refused.
@@ -83,13 +103,13 @@ impl DiskGuard {
 
     /// Free bytes above the reserve: what may be taken ahead of the appender. No bound when the system does not say.
     pub(super) fn room(&self) -> u64 {
-        self.fs.space(&self.path).map_or(u64::MAX, |space| space.free.saturating_sub(self.reserve(space)))
+        self.measure().map_or(u64::MAX, |(_, space)| space.free.saturating_sub(self.reserve(space)))
     }
 
     /// So few bytes are left above the reserve that the appender gets none of them.
     pub(super) fn no_room(&self) {
         let space = self.space();
-        let (path, reserve) = (self.path.display(), self.reserve(space));
+        let (path, reserve) = (self.shown(), self.reserve(space));
         self.refuse(format!(
             "{path} has {} bytes free of {}, no room for more above diskFreeReserveBytes={reserve}",
             space.free, space.total
@@ -101,8 +121,8 @@ impl DiskGuard {
     /// # Errors
     /// Why not.
     pub(super) fn check_floor(&self) -> Result<(), StoreError> {
-        let path = self.root.as_ref().unwrap_or(&self.path);
-        let Ok(space) = self.fs.space(path) else { return Ok(()) };
+        let root = self.root.as_deref().and_then(|root| Some((root, self.fs.space(root).ok()?)));
+        let Some((path, space)) = root.or_else(|| self.measure()) else { return Ok(()) };
         let floor = (self.reserve(space) / FLOOR_SHARE).min(MAX_FLOOR_BYTES);
         if space.free >= floor {
             return Ok(());
@@ -113,7 +133,7 @@ impl DiskGuard {
             space.total,
             self.reserve(space)
         );
-        Err(StoreError::Damaged(path.clone(), why))
+        Err(StoreError::Damaged(path.to_owned(), why))
     }
 
     /// Why appends are refused, if they are.
@@ -126,15 +146,16 @@ impl DiskGuard {
         self.refused.load(Ordering::Acquire)
     }
 
-    /// The disks that must have room, as far as the system tells: what cannot be measured does not refuse.
-    fn disks(&self) -> impl Iterator<Item = (&Path, Space)> {
-        let paths = [Some(&self.path), self.root.as_ref()].into_iter().flatten();
-        paths.filter_map(|path| self.fs.space(path).ok().map(|space| (path.as_path(), space)))
+    /// The disks that must have room and how they are called, as far as the system tells: what cannot be measured does not refuse.
+    fn disks(&self) -> impl Iterator<Item = (String, Space)> {
+        let log = self.measure().map(|(_, space)| (self.shown(), space));
+        let root = self.root.as_ref().and_then(|root| Some((root.display().to_string(), self.fs.space(root).ok()?)));
+        log.into_iter().chain(root)
     }
 
     /// Looks at the disks and begins to refuse if one is too full. Returns whether there is room.
     pub(super) fn check(&self) -> bool {
-        match self.disks().find_map(|(path, space)| self.shortage(path, space)) {
+        match self.disks().find_map(|(path, space)| self.shortage(&path, space)) {
             Some(why) => {
                 self.refuse(why);
                 false
@@ -161,27 +182,27 @@ impl DiskGuard {
     pub(super) fn accept(&self) {
         if self.refused.swap(false, Ordering::AcqRel) {
             *self.refusal.write() = None;
-            log::info!("writes accepted: path={} free={}", self.path.display(), self.space().free);
+            log::info!("writes accepted: path={} free={}", self.shown(), self.space().free);
         }
     }
 
     /// What cleaning should do, with a log of so many bytes.
     pub(super) fn pressure(&self, log_bytes: i64) -> Pressure {
-        let any = self.disks().find_map(|(path, space)| self.emergency(path, space));
-        let full = |(_, space)| self.max_used_ratio.is_some_and(|limit| used_percent(space) > u64::from(limit));
+        let any = self.disks().find_map(|(path, space)| self.emergency(&path, space));
+        let full = |(_, space): (String, Space)| self.max_used_ratio.is_some_and(|limit| used_percent(space) > u64::from(limit));
         let (share_full, over_share) = self.share(log_bytes);
         let any = any.or(over_share);
         Pressure { expired: any.is_some() || share_full || self.disks().any(full), any }
     }
 
     /// Why files must go from a disk even if they are not expired.
-    fn emergency(&self, path: &Path, space: Space) -> Option<String> {
+    fn emergency(&self, path: &str, space: Space) -> Option<String> {
         let used = used_percent(space);
         let forced = |limit: &u8| used > u64::from(*limit);
         let forced = self
             .clean_forcibly_ratio
             .filter(forced)
-            .map(|limit| format!("{} is {used} % full, {} bytes free, diskSpaceCleanForciblyRatio={limit}", path.display(), space.free));
+            .map(|limit| format!("{path} is {used} % full, {} bytes free, diskSpaceCleanForciblyRatio={limit}", space.free));
         self.shortage(path, space).or_else(|| self.nearly_short(space)).or(forced)
     }
 
@@ -208,14 +229,20 @@ impl DiskGuard {
         if room >= MIN_ROOM { None } else { self.refusal() }
     }
 
-    fn shortage(&self, path: &Path, space: Space) -> Option<String> {
-        let (used, reserve, path) = (used_percent(space), self.reserve(space), path.display());
+    fn shortage(&self, path: &str, space: Space) -> Option<String> {
+        let (used, reserve) = (used_percent(space), self.reserve(space));
         if space.free < reserve {
             let (free, total) = (space.free, space.total);
             return Some(format!("{path} has {free} bytes free of {total}, diskFreeReserveBytes={reserve}"));
         }
         let limit = self.warning_ratio.filter(|limit| used > u64::from(*limit))?;
         Some(format!("{path} is {used} % full, diskSpaceWarningLevelRatio={limit}; {} bytes free", space.free))
+    }
+
+    /// The folders, for texts.
+    fn shown(&self) -> String {
+        let shown: Vec<String> = self.folders.iter().map(|folder| folder.display().to_string()).collect();
+        shown.join(", ")
     }
 
     fn refuse(&self, why: String) {

@@ -12,8 +12,8 @@ use rustix::fs::{FallocateFlags, SeekFrom};
 
 use super::sys;
 
-/// What is written where blocks cannot be given back.
-const ZEROS: [u8; 4096] = [0; 4096];
+/// Bytes that [`zero`] writes at once.
+const ZEROED_AT_ONCE: usize = 16 << 10;
 
 /// A file system.
 pub trait Fs: Send + Sync + std::fmt::Debug {
@@ -22,6 +22,26 @@ pub trait Fs: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// The system's.
     fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn FsFile>>;
+    /// Makes a sparse file of `len` zeros that has its whole length from the moment it has its name: Java brokers do not start on a folder
+    /// with a shorter file, which is what a process leaves behind that dies on the way. It is made beside the folder, as `<folder>.new`,
+    /// where no broker looks for files; directly where that is not possible (the folder lies on another disk). A file that is there
+    /// already stays, with what it holds: another may be writing to it. One at a time in a folder.
+    ///
+    /// # Errors
+    /// The system's.
+    fn create_sized(&self, path: &Path, len: u64) -> io::Result<Arc<dyn FsFile>> {
+        if let Some(beside) = path.parent().and_then(beside_folder).filter(|_| !self.exists(path)) {
+            let file = self.open(&beside, true)?;
+            file.set_len(len)?;
+            match self.rename(&beside, path) {
+                Ok(()) => return Ok(file),
+                Err(_) => drop(self.remove_file(&beside)),
+            }
+        }
+        let file = self.open(path, true)?;
+        file.set_len(len)?;
+        Ok(file)
+    }
     /// Creates a folder and its parents.
     ///
     /// # Errors
@@ -59,6 +79,29 @@ pub trait Fs: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// The system's.
     fn space(&self, path: &Path) -> io::Result<Space>;
+}
+
+/// `<folder>.new`, where a file of the folder is made.
+fn beside_folder(folder: &Path) -> Option<PathBuf> {
+    let mut name = folder.file_name()?.to_owned();
+    name.push(".new");
+    Some(folder.with_file_name(name))
+}
+
+/// Zeroes `from..to` of a file whose length stays what it is at every moment; holes stay holes.
+///
+/// # Errors
+/// The system's.
+pub(super) fn zero(file: &dyn FsFile, from: u64, to: u64) -> io::Result<()> {
+    let zeros = [0; ZEROED_AT_ONCE];
+    let mut at = from;
+    while let Some(data) = file.next_data(at)?.filter(|data| *data < to) {
+        at = at.max(data);
+        let len = (zeros.len() - at as usize % zeros.len()).min((to - at) as usize); // to a block's end: no step into a hole
+        file.write_all_at(&zeros[..len], at)?;
+        at += len as u64;
+    }
+    Ok(())
 }
 
 /// Bytes of a disk.
@@ -103,20 +146,6 @@ pub trait FsFile: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// The system's.
     fn set_len(&self, len: u64) -> io::Result<()>;
-    /// Makes everything from `at` on zero and gives its blocks back. The length does not change, not even for a moment: a process killed
-    /// meanwhile must not leave a shorter file.
-    ///
-    /// # Errors
-    /// The system's.
-    fn zero_from(&self, at: u64) -> io::Result<()> {
-        let (mut at, end) = (at, self.len()?);
-        while at < end {
-            let piece = (end - at).min(ZEROS.len() as u64);
-            self.write_all_at(&ZEROS[..piece as usize], at)?;
-            at += piece;
-        }
-        Ok(())
-    }
     /// Length in bytes.
     ///
     /// # Errors
@@ -241,24 +270,6 @@ impl FsFile for RealFile {
         self.0.set_len(len)
     }
 
-    fn zero_from(&self, at: u64) -> io::Result<()> {
-        let end = self.len()?;
-        if at >= end {
-            return Ok(());
-        }
-        match rustix::fs::fallocate(&self.0, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, end - at) {
-            Err(rustix::io::Errno::OPNOTSUPP) => {}
-            done => return Ok(done?),
-        }
-        let mut at = at;
-        while let Some(data) = self.next_data(at)?.filter(|data| *data < end) {
-            let piece = (end - data).min(ZEROS.len() as u64);
-            self.write_all_at(&ZEROS[..piece as usize], data)?;
-            at = data + piece;
-        }
-        Ok(())
-    }
-
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
     }
@@ -306,14 +317,6 @@ mod tests {
         let data = file.next_data(300_000).unwrap().unwrap();
         assert!((300_000..=600_000).contains(&data), "{data}");
         assert!(file.next_data(1 << 20).unwrap().is_none());
-        file.zero_from(600_002).unwrap();
-        file.zero_from(1 << 20).unwrap();
-        let mut left = [1; 5000];
-        file.read_exact_at(&mut left, 599_999).unwrap();
-        assert!(left[1..3] == *b"he" && left[3..].iter().chain(&left[..1]).all(|byte| *byte == 0));
-        assert!(file.next_data(700_000).unwrap().is_none(), "blocks are given back");
-        assert_eq!(file.len().unwrap(), 1 << 20);
-        file.write_all_at(b"here", 600_000).unwrap();
         let mut read = [0; 4];
         file.read_exact_at(&mut read, 600_000).unwrap();
         assert_eq!(&read, b"here");
@@ -323,5 +326,43 @@ mod tests {
         assert_eq!(fs.list(&path).unwrap(), [(path.join("other"), false)]);
         assert!(fs.space(&path).unwrap().total > 0);
         assert!(fs.open(&path.join("none"), false).is_err());
+    }
+
+    #[test]
+    fn a_sized_file_is_whole_when_it_is_there_and_nothing_stays_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let fs = RealFs::shared();
+        let (files, beside) = (folder.path().join("commitlog"), folder.path().join("commitlog.new"));
+        fs.create_dir_all(&files).unwrap();
+        std::fs::write(&beside, b"").unwrap(); // a process died here
+        let first = fs.create_sized(&files.join("0"), 4096).unwrap();
+        first.write_all_at(b"mine", 0).unwrap();
+        assert_eq!(std::fs::read(files.join("0")).unwrap()[..5], *b"mine\0");
+        assert_eq!((first.len().unwrap(), beside.exists()), (4096, false));
+        let again = fs.create_sized(&files.join("0"), 4096).unwrap();
+        again.write_all_at(b"!", 4).unwrap();
+        assert_eq!(std::fs::read(files.join("0")).unwrap()[..6], *b"mine!\0", "the same file");
+        assert!(first.is_linked().unwrap());
+        std::fs::create_dir(files.join("1")).unwrap();
+        assert!(fs.create_sized(&files.join("1"), 4096).is_err(), "its name is taken by a folder");
+        assert!(!beside.exists());
+        assert!(fs.create_sized(&folder.path().join("none/0"), 4096).is_err());
+        assert_eq!(fs.list(folder.path()).unwrap(), [(files, true)]);
+    }
+
+    #[test]
+    fn zeroing_keeps_length_and_holes() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = RealFs.open(&folder.path().join("file"), true).unwrap();
+        file.set_len(1 << 20).unwrap();
+        file.write_all_at(&[1; 50_000], 0).unwrap();
+        file.write_all_at(b"behind", 900_000).unwrap();
+        zero(&*file, 100, 900_003).unwrap();
+        let bytes = std::fs::read(folder.path().join("file")).unwrap();
+        assert_eq!(bytes.len(), 1 << 20);
+        assert!(bytes[..100].iter().all(|byte| *byte == 1) && bytes[100..900_003].iter().all(|byte| *byte == 0));
+        assert_eq!(&bytes[900_003..900_006], b"ind");
+        let allocated = std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(folder.path().join("file")).unwrap()) * 512;
+        assert!(allocated < 500_000, "{allocated} bytes are allocated");
     }
 }

@@ -159,10 +159,6 @@ impl FsFile for TestFile {
         self.file.set_len(len)
     }
 
-    fn zero_from(&self, at: u64) -> io::Result<()> {
-        self.file.zero_from(at)
-    }
-
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }

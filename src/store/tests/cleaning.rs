@@ -255,12 +255,12 @@ fn queues_that_somebody_removed_are_made_anew_by_the_next_start() {
 // ---- what the disk asks for ----
 
 fn guard(root: &Path, trouble: &dyn Fn(&Trouble), adjust: impl FnOnce(&mut StoreConfig)) -> DiskGuard {
+    std::fs::create_dir_all(root.join("commitlog")).unwrap();
     let fs = TestFs::default();
     trouble(&fs.trouble);
     let mut config = StoreConfig::new(root);
     adjust(&mut config);
-    let log = config.commit_log_path.clone().unwrap_or_else(|| root.to_owned());
-    DiskGuard::new(&config, Arc::new(fs), &log)
+    DiskGuard::new(&config, Arc::new(fs))
 }
 
 /// A disk of `total` with `used` percent used.
