@@ -78,4 +78,22 @@ impl LogFolders {
             None => Ok(()),
         }
     }
+
+    /// A log without files takes all queues with it: `pointed_at` is the offset up to which something points into it.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], unless `allowEmptyCommitLog` lets it begin anew.
+    pub(super) fn check_for_a_log(&self, config: &StoreConfig, segments: &[Segment], pointed_at: i64) -> Result<(), StoreError> {
+        if !segments.is_empty() || pointed_at <= 0 {
+            return Ok(());
+        }
+        let why = format!("the commit log has no files, but consume queues or index point into it, up to offset {pointed_at}");
+        if !config.allow_empty_commit_log {
+            let key = "put its files back (is a disk not mounted?), or set allowEmptyCommitLog=true to begin with an empty log and empty \
+                       queues";
+            return Err(StoreError::Damaged(config.root.clone(), format!("{why}: {key}")));
+        }
+        log::error!("{why}: all are emptied (allowEmptyCommitLog=true): folders={}", self.shown());
+        Ok(())
+    }
 }

@@ -595,6 +595,8 @@ impl Loaded {
         let queues = Arc::new(ConsumeQueueTable::load(config, Arc::clone(fs))?);
         let safe_timestamp = (!clean).then_some(positions.index_timestamp);
         let index = if config.index_enable { Some(Arc::new(Index::load(config, Arc::clone(fs), safe_timestamp)?)) } else { None };
+        let indexed = index.as_ref().map_or(0, |index| index.last().1);
+        folders.check_for_a_log(config, &segments, queues.max_physical_offset().max(indexed))?;
         if let Some(index) = index.as_ref().filter(|_| !clean && positions.index_offset > 0)
             && let Err(error) = index.truncate_behind(positions.index_offset)
         {

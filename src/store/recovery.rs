@@ -16,7 +16,7 @@ use crate::common::record::Record;
 
 use super::checkpoint::{Checkpoint, Positions};
 use super::config::StoreConfig;
-use super::consume_queue_table::ConsumeQueueTable;
+use super::consume_queue_table::{ConsumeQueueTable, is_one_component};
 use super::deleted_topics::DeletedTopics;
 use super::deleted_topics::Marks;
 use super::dispatch::{Dispatcher, Put, has_unit};
@@ -33,7 +33,7 @@ use super::start_place::{BEGIN, StartPlace, points_home};
 mod damage;
 mod witness;
 
-use witness::{Misnamed, Standing, Witness};
+use witness::{ANOTHERS, Misnamed, Standing, Witness};
 
 /// Units of consume queues that may wait in memory while recovery dispatches, bytes.
 const MAX_DIRTY_BYTES: usize = 16 << 20;
@@ -151,7 +151,6 @@ impl Recovery<'_> {
         if !self.config.check_crc_on_recover {
             log::warn!("damaged bodies will not be noticed: checkCRCOnRecover=false");
         }
-        self.check_for_a_log()?;
         self.warn_of_missing_files();
         self.check_queues()?;
         let indexed = self.index.map(|index| index.last().1);
@@ -233,22 +232,6 @@ impl Recovery<'_> {
             Some(pair) => Err(missing_files(&pair[1], pair[0].start + size)),
             None => Ok(()),
         }
-    }
-
-    /// A log without files takes all queues with it.
-    fn check_for_a_log(&self) -> Result<(), StoreError> {
-        let pointed_at = self.queues.max_physical_offset().max(self.index.map_or(0, |index| index.last().1));
-        if !self.segments.is_empty() || pointed_at <= 0 {
-            return Ok(());
-        }
-        let why = format!("the commit log has no files, but consume queues or index point into it, up to offset {pointed_at}");
-        if !self.config.allow_empty_commit_log {
-            let key =
-                "put its files back (is a disk not mounted?), or set allowEmptyCommitLog=true to begin with an empty log and empty queues";
-            return Err(StoreError::Damaged(self.config.root.clone(), format!("{why}: {key}")));
-        }
-        log::error!("{why}: all are emptied (allowEmptyCommitLog=true): dir={}", self.folders.shown());
-        Ok(())
     }
 
     fn reads(&self) -> Reads {
@@ -355,6 +338,11 @@ impl Recovery<'_> {
             self.dispatch(record, offset, walk);
             return Ok(false);
         }
+        if !is_one_component(record.topic) {
+            let why = "its topic cannot be one";
+            self.seal_misnamed(&Misnamed { place, size: record.total_size, identity: None, why }, walk, witness)?;
+            return Ok(true);
+        }
         match witness.release(record) {
             Some(Ok(waiting)) => self.dispatch_at(waiting, walk)?,
             Some(Err(misnamed)) => self.seal_misnamed(&misnamed, walk, witness)?,
@@ -368,7 +356,7 @@ impl Recovery<'_> {
             }
             Standing::Ahead(queue) => witness.keep_waiting(&queue, record.queue_offset, place, record.total_size),
             Standing::Misnamed(identity) => {
-                let misnamed = Misnamed { place, size: record.total_size, identity: Some(identity) };
+                let misnamed = Misnamed { place, size: record.total_size, identity: Some(identity), why: ANOTHERS };
                 self.seal_misnamed(&misnamed, walk, witness)?;
                 return Ok(true);
             }
@@ -438,7 +426,9 @@ impl Recovery<'_> {
         let blank = blank_at(segment, end.at, self.file_size())?;
         let zeroed = zero(segment, end.at + blank, self.file_size())?;
         if zeroed > 0 {
-            log::warn!(
+            let was_on_disk = self.positions.flushed_offset.is_some_and(|flushed| self.offset(end) < flushed);
+            log::log!(
+                if was_on_disk { log::Level::Error } else { log::Level::Warn },
                 "the log ends here, what lay behind is cut: file={} offset={} bytes={zeroed} reason={reason}",
                 segment.path.display(),
                 self.offset(end)

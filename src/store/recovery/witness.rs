@@ -23,12 +23,17 @@ use crate::store::mapped_file_queue::Segment;
 use crate::store::scan::{Place, read_record};
 use crate::store::seal::is_seal;
 
+/// What a record says when a queue knows better.
+pub(super) const ANOTHERS: &str = "it says that it is another's";
 /// Searches in queues that one recovery affords: with very many queues, and much damage, records are believed in the end.
 const MAX_SEARCHES: usize = 100_000;
 /// Units that are looked at behind the last one that a walk has come by.
 const MAX_UNSEEN: i64 = 64;
 /// Units of one hole that are found again.
 const MAX_UNITS_IN_HOLE: usize = 100_000;
+
+/// Queues by their addresses, which no other has as long as the table holds them.
+type ByAddress<T> = HashMap<usize, T, foldhash::fast::RandomState>;
 
 /// Whose a record is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +69,8 @@ pub(super) struct Misnamed {
     pub(super) size: usize,
     /// Whose it is, if a unit says so.
     pub(super) identity: Option<Identity>,
+    /// What is wrong with what it says.
+    pub(super) why: &'static str,
 }
 
 /// What is to be done with a record.
@@ -104,8 +111,8 @@ pub(super) struct Witness<'a> {
     from: i64,
     all: OnceCell<Vec<Arc<ConsumeQueue>>>,
     /// Number of the last record of each queue, by the queue's address.
-    seen: HashMap<usize, i64>,
-    waiting: HashMap<usize, Waiting>,
+    seen: ByAddress<i64>,
+    waiting: ByAddress<Waiting>,
     /// Starts of pieces of the log that hold no message, and their ends.
     seals: BTreeMap<i64, i64>,
     /// Records that were passed as others'.
@@ -123,8 +130,8 @@ impl<'a> Witness<'a> {
             dispatched,
             from,
             all: OnceCell::new(),
-            seen: HashMap::new(),
-            waiting: HashMap::new(),
+            seen: HashMap::default(),
+            waiting: HashMap::default(),
             seals: BTreeMap::new(),
             taken_for_others: Vec::new(),
             searches: MAX_SEARCHES,
@@ -145,8 +152,8 @@ impl<'a> Witness<'a> {
             return Ok(self.accused(record, offset)?.map_or(Standing::Sound, Standing::Misnamed));
         };
         let (key, number) = (address(&queue), record.queue_offset);
-        if self.seen.get(&key).is_some_and(|seen| seen.checked_add(1) == Some(number)) {
-            self.seen.insert(key, number);
+        if let Some(seen) = self.seen.get_mut(&key).filter(|seen| seen.checked_add(1) == Some(number)) {
+            *seen = number;
             return Ok(Standing::Sound);
         }
         let mut displaced = false;
@@ -202,7 +209,7 @@ impl<'a> Witness<'a> {
             self.seen.insert(key, queue_offset);
             return Some(Ok(place));
         }
-        Some(Err(Misnamed { place, size, identity: None }))
+        Some(Err(Misnamed { place, size, identity: None, why: "its queue offset is not in order" }))
     }
 
     /// Those that still wait when the walk is over, in the order of the log.
@@ -242,10 +249,11 @@ impl<'a> Witness<'a> {
     /// The record that a unit points at, when it says that it is another's and the unit's neighbours are right.
     fn taken_for_another(&self, queue: &ConsumeQueue, offset: i64, unit: CqUnit) -> Result<Option<Misnamed>, StoreError> {
         let (Some(place), identity) = (self.place_of(unit.physical_offset), Identity::of_unit(queue, offset)) else { return Ok(None) };
-        let wrong = !self.is_sealed(unit.physical_offset)
+        let wrong = !is_shared(queue)
+            && !self.is_sealed(unit.physical_offset)
             && self.claim_at(unit.physical_offset)?.is_some_and(|(claim, size)| claim != identity && size == unit.size as usize)
             && self.neighbours_are_right(queue, offset)?;
-        Ok(wrong.then_some(Misnamed { place, size: unit.size as usize, identity: Some(identity) }))
+        Ok(wrong.then_some(Misnamed { place, size: unit.size as usize, identity: Some(identity), why: ANOTHERS }))
     }
 
     /// Whose the record is, when it is not what it says.
@@ -287,7 +295,7 @@ impl<'a> Witness<'a> {
     /// Queues that may have a unit at or behind an offset.
     fn searchable(&mut self, from: i64) -> Vec<Arc<ConsumeQueue>> {
         let all = self.all.get_or_init(|| self.queues.all());
-        let may = |queue: &&Arc<ConsumeQueue>| queue.max_physical_offset() > from && !queue.topic().starts_with("%LMQ%");
+        let may = |queue: &&Arc<ConsumeQueue>| queue.max_physical_offset() > from && !is_shared(queue);
         let found: Vec<_> = all.iter().filter(may).take(self.searches).cloned().collect();
         self.searches -= found.len();
         found
@@ -328,6 +336,11 @@ impl<'a> Witness<'a> {
     fn is_sealed(&self, offset: i64) -> bool {
         self.seals.range(..=offset).next_back().is_some_and(|(_, end)| offset < *end)
     }
+}
+
+/// Whether units of the queue point at records of other topics.
+fn is_shared(queue: &ConsumeQueue) -> bool {
+    queue.topic().starts_with("%LMQ%")
 }
 
 fn address(queue: &ConsumeQueue) -> usize {
