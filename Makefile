@@ -4,7 +4,9 @@ CARGO ?= cargo
 PETREL := target/release/petrel
 ARGS ?=
 
-.PHONY: help run test check interop bench sim release clean
+ROUNDS ?= 200
+
+.PHONY: help run test check crash interop bench sim release clean
 
 help:           ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -19,6 +21,9 @@ check:          ## format, lints, documentation
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --quiet
+
+crash:          ## kills loaded brokers ROUNDS times (200) for each way of flushing
+	PETREL_CRASH_ROUNDS=$(ROUNDS) $(CARGO) test --release --quiet --test crash -- --nocapture
 
 interop: release ## official Java, Go, Python and JavaScript clients against a fresh server
 	tests/interop/run --petrel $(PETREL) $(ARGS)

@@ -25,6 +25,7 @@ use crate::store::fs::{Fs, RealFs};
 use super::clients::ClientTable;
 use super::context::BrokerContext;
 use super::delay::DelayLevels;
+use super::deletion::Deletions;
 use super::expressions::ExpressionCache;
 use super::filter_data::FilterDataTable;
 use super::group::GroupTable;
@@ -189,6 +190,7 @@ impl Opened {
             }
         };
         context.hold.start(tag, self.clock.clone(), execute).map_err(thread)?;
+        context.store.report_deletions(Arc::new(Deletions(Arc::downgrade(&context))));
         context.store.serve(Arc::new(Arrivals { hold: Arc::clone(&context.hold), delay: Arc::clone(&context.delay) }));
         let started = self.start_threads(&context, listeners);
         if started.is_err() {

@@ -3,7 +3,8 @@
 //! - [`broker`]: builds everything, starts it, stops it in order.
 //! - [`context`]: what processors share. [`topic`], [`group`], [`offset`], [`clients`], [`lock`]: managers, state then persistence
 //!   ([`crate::config::config_file`]). [`processor`]: one file per request family. [`hold`]: long polls. [`delay`]: delay levels.
-//! - [`out_api`]: calls to name servers. [`tasks`]: what is done now and then.
+//! - [`out_api`]: calls to name servers. [`tasks`]: what is done now and then. `deletion`: says
+//!   what was deleted before it was consumed.
 
 #[allow(clippy::module_inception, reason = "the broker is what this folder is about, and one file of it")]
 pub mod broker;
@@ -25,4 +26,5 @@ pub mod tasks;
 pub mod topic;
 
 mod attributes;
+mod deletion;
 mod table;

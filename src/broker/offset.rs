@@ -166,6 +166,20 @@ impl OffsetTable {
         self.shared.names(|other, group| (other == topic).then(|| group.to_owned()))
     }
 
+    /// Hands out every committed offset: topic, group, queue, offset. `visit` must be quick.
+    pub fn each_committed(&self, visit: &mut dyn FnMut(&str, &str, i32, i64)) {
+        for shard in &self.shared.shards {
+            for (topic, groups) in shard.read().iter() {
+                for (group, queues) in groups {
+                    queues
+                        .iter()
+                        .filter_map(|(id, slot)| Some((*id, some(&slot.committed)?)))
+                        .for_each(|(id, at)| visit(topic, group, id, at));
+                }
+            }
+        }
+    }
+
     /// Forgets a group (on every topic).
     pub fn remove_group(&self, group: &str) {
         self.remove(|_, other| other == group);

@@ -279,10 +279,16 @@ impl<'a> Resolver<'a> {
         }
         store.delete_file_batch_max = self.number("deleteFileBatchMax", store.delete_file_batch_max as i64, 1..=INT_MAX) as usize;
         store.clean_interval_ms = self.number("cleanResourceInterval", store.clean_interval_ms as i64, 10..=INT_MAX).unsigned_abs();
+        store.delete_files_interval_ms =
+            self.number("deleteCommitLogFilesInterval", store.delete_files_interval_ms as i64, 0..=INT_MAX).unsigned_abs();
+        store.redelete_interval_ms =
+            self.number("redeleteHangedFileInterval", store.redelete_interval_ms as i64, 0..=INT_MAX).unsigned_abs();
         store.clean_file_forcibly = self.bool("cleanFileForciblyEnable", store.clean_file_forcibly);
         store.disk_max_used_ratio = self.ratio("diskMaxUsedSpaceRatio", "75").map(|used| if (10..=95).contains(&used) { used } else { 75 });
         store.disk_clean_forcibly_ratio = self.ratio("diskSpaceCleanForciblyRatio", "85").map(|used| used.clamp(30, 85));
         store.disk_warning_ratio = self.ratio("diskSpaceWarningLevelRatio", "90").map(|used| used.clamp(35, 90));
+        store.replicas_per_disk = self.number("replicasPerDiskPartition", store.replicas_per_disk as i64, 1..=INT_MAX).unsigned_abs();
+        store.share_clean_forcibly_ratio = self.fraction("logicalDiskSpaceCleanForciblyThreshold", "0.8");
         let is_reserve_given = self.raw.get("diskFreeReserveBytes").is_some();
         store.disk_free_reserve = is_reserve_given.then(|| self.number("diskFreeReserveBytes", 0, 0..=i64::MAX).unsigned_abs());
     }
@@ -469,6 +475,16 @@ impl<'a> Resolver<'a> {
         };
         self.effective.insert(key.to_owned(), value.to_string());
         value
+    }
+
+    /// A share from 0 to 1, as percent.
+    fn fraction(&mut self, key: &'static str, default: &'static str) -> u8 {
+        let percent = |text: &str| text.parse::<f64>().ok().filter(|value| (0.0..=1.0).contains(value)).map(|value| (value * 100.0) as u8);
+        let value = self.text(key, default);
+        percent(&value).unwrap_or_else(|| {
+            self.bad_key(key, "a fraction from 0 to 1");
+            percent(default).unwrap_or(100)
+        })
     }
 
     /// A number that is brought into its range, as the reference does it.

@@ -283,7 +283,8 @@ impl Allocator {
             ahead.reserved = reserve(file, ahead.reserved..end)?;
             self.guard.check();
         }
-        if !progress.can_populate || sync && progress.rate > WRITE_AHEAD_RATE {
+        let is_used = if sync { progress.rate <= WRITE_AHEAD_RATE } else { file.is_storable() };
+        if !progress.can_populate || !is_used {
             ahead.prepared = ahead.reserved;
             return Ok(());
         }

@@ -5,7 +5,7 @@
 //! - `flushed` is moved by the flush thread, after fdatasync of every file up to it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use bytes::Bytes;
 
@@ -13,6 +13,9 @@ use crate::common::record;
 
 use super::mapped_file::MappedFile;
 use super::mapped_file_queue::MappedFileQueue;
+
+/// Bytes at the log's end that have just been written: they are in memory.
+const FRESH_BYTES: i64 = 64 << 20;
 
 /// The log as readers see it.
 #[derive(Debug)]
@@ -22,6 +25,8 @@ pub(super) struct CommitLog {
     max: AtomicI64,
     flushed: AtomicI64,
     last_store_timestamp: AtomicI64,
+    /// The disk has failed: what it holds may be unreadable anywhere.
+    distrusted: AtomicBool,
 }
 
 impl CommitLog {
@@ -34,6 +39,7 @@ impl CommitLog {
             max: AtomicI64::new(end),
             flushed: AtomicI64::new(end),
             last_store_timestamp: AtomicI64::new(last_store_timestamp),
+            distrusted: AtomicBool::new(false),
         }
     }
 
@@ -83,13 +89,37 @@ impl CommitLog {
         self.flushed.store(flushed, Ordering::Release);
     }
 
-    /// `len` bytes at `offset`, if they lie in one file between min and max offset. The slice keeps its file mapped.
-    pub(super) fn slice(&self, offset: i64, len: usize) -> Option<Bytes> {
-        let file = self.files.find(offset)?;
-        file.slice((offset - file.start()) as usize, len)
+    /// The disk has failed: from now on even what is fresh is looked at before it is touched.
+    pub(super) fn distrust(&self) {
+        self.distrusted.store(true, Ordering::Release);
     }
 
-    /// From `offset` to the end of its file or of the log (whichever comes first); `None` outside the log.
+    /// Whether bytes can be touched: a page that the disk does not give back ends the process. What is fresh is in memory. `true` for
+    /// what is not in the log.
+    pub(super) fn can_read(&self, offset: i64, len: usize) -> bool {
+        let is_fresh = self.max_offset() - offset <= FRESH_BYTES && !self.distrusted.load(Ordering::Acquire);
+        is_fresh || self.probe(offset, len)
+    }
+
+    /// As [`CommitLog::can_read`], of anything.
+    pub(super) fn probe(&self, offset: i64, len: usize) -> bool {
+        let Some(file) = self.files.find(offset) else { return true };
+        let at = (offset - file.start()) as usize;
+        let readable = file.can_read(at, len.min(file.size() - at));
+        if !readable {
+            log::error!("commit log cannot be read: path={} physicalOffset={offset} bytes={len}", file.path().display());
+        }
+        readable
+    }
+
+    /// `len` bytes at `offset`, if they lie in one file between min and max offset and can be read. The slice keeps its file mapped.
+    pub(super) fn slice(&self, offset: i64, len: usize) -> Option<Bytes> {
+        let file = self.files.find(offset)?;
+        file.slice((offset - file.start()) as usize, len).filter(|_| self.can_read(offset, len))
+    }
+
+    /// From `offset` to the end of its file or of the log (whichever comes first); `None` outside the log. Whether what is in it can be
+    /// touched is another question: [`CommitLog::can_read`].
     pub(super) fn slice_to_end(&self, offset: i64) -> Option<Bytes> {
         let file = self.files.find(offset)?;
         let at = (offset - file.start()) as usize;

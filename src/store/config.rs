@@ -55,6 +55,10 @@ pub struct StoreConfig {
     pub delete_file_batch_max: usize,
     /// `cleanResourceInterval`, ms.
     pub clean_interval_ms: u64,
+    /// `deleteCommitLogFilesInterval`, ms between two deletions.
+    pub delete_files_interval_ms: u64,
+    /// `redeleteHangedFileInterval`, ms until a file that could not be deleted is tried again.
+    pub redelete_interval_ms: u64,
     /// `cleanFileForciblyEnable`.
     pub clean_file_forcibly: bool,
     /// `diskMaxUsedSpaceRatio` in percent, when set.
@@ -63,6 +67,10 @@ pub struct StoreConfig {
     pub disk_clean_forcibly_ratio: Option<u8>,
     /// `diskSpaceWarningLevelRatio` in percent, when set.
     pub disk_warning_ratio: Option<u8>,
+    /// `replicasPerDiskPartition`: above 1, the log may take its share of the disk, whatever else is on it.
+    pub replicas_per_disk: u64,
+    /// `logicalDiskSpaceCleanForciblyThreshold`, percent of that share.
+    pub share_clean_forcibly_ratio: u8,
     /// `diskFreeReserveBytes` (ours): below so much free space appends are refused; 4 GiB or 5 % of the disk, whichever is smaller, when `None`.
     pub disk_free_reserve: Option<u64>,
     /// `accessMessageInMemoryMaxRatio`, percent of memory.
@@ -111,10 +119,14 @@ impl StoreConfig {
             delete_when_hours: vec![4],
             delete_file_batch_max: 10,
             clean_interval_ms: 10_000,
+            delete_files_interval_ms: 100,
+            redelete_interval_ms: 120_000,
             clean_file_forcibly: true,
             disk_max_used_ratio: None,
             disk_clean_forcibly_ratio: None,
             disk_warning_ratio: None,
+            replicas_per_disk: 1,
+            share_clean_forcibly_ratio: 80,
             disk_free_reserve: None,
             in_memory_ratio: 40,
             check_crc_on_recover: true,

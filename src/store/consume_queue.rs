@@ -56,6 +56,8 @@ pub(super) struct QueueFiles {
     pub(super) dirty: Mutex<Vec<Arc<ConsumeQueue>>>,
     pub(super) dirty_bytes: AtomicUsize,
     pub(super) maintenance: Mutex<Maintenance>,
+    /// A file was found to be in no folder any more.
+    pub(super) lost: AtomicBool,
     pub(super) damage: Mutex<Damage>,
     next_key: AtomicU64,
 }
@@ -76,8 +78,8 @@ pub(super) struct Maintenance {
     pub(super) unsynced: HashMap<(u64, i64), Arc<ConsumeQueue>>,
     /// Folders with new entries.
     pub(super) changed_folders: BTreeSet<PathBuf>,
-    /// Why a sync failed: final, since what was dirty may be forgotten.
-    pub(super) sync_failure: Option<(PathBuf, String)>,
+    /// Their last sync failed: what they hold may be forgotten, though it can still be read.
+    pub(super) unsure: HashMap<(u64, i64), Arc<ConsumeQueue>>,
     buffer: Vec<u8>,
 }
 
@@ -91,6 +93,7 @@ impl QueueFiles {
             dirty: Mutex::default(),
             dirty_bytes: AtomicUsize::new(0),
             maintenance: Mutex::default(),
+            lost: AtomicBool::new(false),
             damage: Mutex::default(),
             next_key: AtomicU64::new(1),
         })
@@ -581,6 +584,7 @@ impl ConsumeQueue {
         let path = self.path(first);
         self.files.cache.remove((self.key, first));
         maintenance.unsynced.remove(&(self.key, first));
+        maintenance.unsure.remove(&(self.key, first));
         match self.files.fs.remove_file(&path) {
             Ok(()) => {
                 maintenance.changed_folders.insert(self.folder());
@@ -665,6 +669,33 @@ impl ConsumeQueue {
         }
     }
 
+    /// Writes what a file holds once more, so that it counts as not on disk.
+    ///
+    /// # Errors
+    /// The system's; units that cannot be read any more, which the next start makes anew from the log.
+    pub(super) fn write_again(&self, first: i64, maintenance: &mut Maintenance) -> Result<(), StoreError> {
+        let (from, to) = {
+            let state = self.state.lock();
+            (self.min_offset().clamp(first, first + self.files.units_per_file), state.on_disk.min(first + self.files.units_per_file))
+        };
+        let mut buffer = [0; READ_UNITS as usize * CQ_UNIT_SIZE];
+        let mut at = from;
+        while at < to {
+            let units = (to - at).min(READ_UNITS);
+            let bytes = &mut buffer[..units as usize * CQ_UNIT_SIZE];
+            match self.read_bytes(at, bytes) {
+                Err(error) if is_missing(&error) => return Ok(()), // cleaned or deleted
+                read => read?,
+            }
+            if let Some(place) = CqUnit::decode_all(bytes).position(|unit| !unit.is_valid()) {
+                return Err(StoreError::Damaged(self.path(first), format!("lost the unit of queueOffset={}", at + place as i64)));
+            }
+            self.write(maintenance, at, bytes)?;
+            at += units;
+        }
+        Ok(())
+    }
+
     /// fdatasync of one file.
     ///
     /// # Errors
@@ -674,7 +705,13 @@ impl ConsumeQueue {
             Err(error) if is_missing(&error) => return Ok(()), // cleaned or deleted
             opened => opened?,
         };
-        file.sync_data().map_err(failed("sync", &self.path(first)))
+        file.sync_data().map_err(failed("sync", &self.path(first)))?;
+        if file.is_linked().is_ok_and(|linked| !linked) {
+            self.files.lost.store(true, Ordering::Release);
+            let why = "was removed by somebody; its messages are served until the broker stops, the next start makes it anew from the log";
+            return Err(StoreError::Damaged(self.path(first), why.to_owned()));
+        }
+        Ok(())
     }
 
     /// Removes every unit whose record does not end at or before `end`, zeroes its place.
@@ -927,6 +964,7 @@ impl ConsumeQueue {
         state.tail = Vec::new();
         self.files.cache.remove_queue(self.key);
         maintenance.unsynced.retain(|(queue, _), _| *queue != self.key);
+        maintenance.unsure.retain(|(queue, _), _| *queue != self.key);
     }
 }
 

@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 
 use crate::runtime::thread::Thread;
 
+use super::cleaning::DeletedMessages;
 use super::config::StoreConfig;
 use super::consume_queue::{ConsumeQueue, CqUnit, Maintenance, QueueFiles, RecoveredQueue, Repair};
 use super::deleted_topics::Marks;
@@ -244,21 +245,29 @@ impl ConsumeQueueTable {
         }
     }
 
-    /// The log was cleaned: moves min offsets, deletes files whose last unit lies before `min_physical_offset`.
-    pub(super) fn clean(&self, min_physical_offset: i64) {
+    /// The log was cleaned: moves min offsets, deletes files whose last unit lies before `min_physical_offset`. Gives the messages that
+    /// are gone.
+    pub(super) fn clean(&self, min_physical_offset: i64) -> Vec<DeletedMessages> {
+        let mut gone = Vec::new();
         for queue in self.all() {
             let mut maintenance = self.files.maintenance.lock(); // for one queue at a time: a flush may come between
+            let from = queue.min_offset();
             if let Err(error) = queue.clean(min_physical_offset, &mut maintenance) {
                 log::warn!("consume queue not cleaned: topic={} queueId={} {error}", queue.topic(), queue.queue_id());
             }
+            let to = queue.min_offset();
+            if to > from {
+                gone.push(DeletedMessages { topic: queue.topic().to_owned(), queue_id: queue.queue_id(), from, to });
+            }
         }
+        gone
     }
 
     /// Writes the tails of all dirty queues; with `sync` also fdatasyncs every file written since the last time.
     ///
     /// # Errors
-    /// The first failure; the tails that failed stay in memory and are tried again. A failed sync is final: every later
-    /// `flush(true)` fails with its reason.
+    /// The first failure; the tails that failed stay in memory and are tried again. After a failed sync the files are written once more
+    /// before they are synced again.
     pub(super) fn flush(&self, sync: bool) -> Result<(), StoreError> {
         let mut maintenance = self.files.maintenance.lock();
         let dirty = std::mem::take(&mut *self.files.dirty.lock());
@@ -273,28 +282,36 @@ impl ConsumeQueueTable {
     }
 
     fn sync(&self, maintenance: &mut Maintenance) -> Result<(), StoreError> {
-        if let Some((path, why)) = &maintenance.sync_failure {
-            return Err(StoreError::Damaged(path.clone(), why.clone()));
+        let unsure = std::mem::take(&mut maintenance.unsure);
+        let again = unsure.iter().try_for_each(|((_, first), queue)| queue.write_again(*first, maintenance));
+        if let Err(error) = again {
+            maintenance.unsure = unsure;
+            return Err(error);
         }
-        let outcome = self.sync_files(maintenance);
-        if let Err(error) = &outcome {
-            let path = self.files.root.clone();
-            maintenance.sync_failure =
-                Some((path, format!("a sync of consume queues failed, final until the store is opened again: {error}")));
+        let files = std::mem::take(&mut maintenance.unsynced);
+        let outcome = files.iter().try_for_each(|((_, first), queue)| queue.sync(*first));
+        if outcome.is_err() {
+            maintenance.unsure = files; // what the system could not write it may have forgotten: a second sync alone would prove nothing
         }
-        outcome
+        outcome.and_then(|()| self.sync_folders(maintenance))
     }
 
-    fn sync_files(&self, maintenance: &mut Maintenance) -> Result<(), StoreError> {
-        for ((_, first), queue) in std::mem::take(&mut maintenance.unsynced) {
-            queue.sync(first)?;
-        }
-        for folder in std::mem::take(&mut maintenance.changed_folders) {
-            if self.files.fs.exists(&folder) {
-                self.files.fs.sync_dir(&folder).map_err(failed("sync", &folder))?;
+    fn sync_folders(&self, maintenance: &mut Maintenance) -> Result<(), StoreError> {
+        while let Some(folder) = maintenance.changed_folders.pop_first() {
+            if self.files.fs.exists(&folder)
+                && let Err(error) = self.files.fs.sync_dir(&folder)
+            {
+                let failed = failed("sync", &folder)(error);
+                maintenance.changed_folders.insert(folder);
+                return Err(failed);
             }
         }
         Ok(())
+    }
+
+    /// Whether files of queues were removed by somebody: the log must be dispatched again from its beginning.
+    pub(super) fn has_lost_files(&self) -> bool {
+        self.files.lost.load(Ordering::Acquire)
     }
 
     /// Bytes of tails that wait for a flush.
@@ -393,7 +410,9 @@ impl Drop for ConsumeQueueTable {
     /// The lists hold queues that hold the lists.
     fn drop(&mut self) {
         self.files.dirty.lock().clear();
-        self.files.maintenance.lock().unsynced.clear();
+        let mut maintenance = self.files.maintenance.lock();
+        maintenance.unsynced.clear();
+        maintenance.unsure.clear();
         self.files.damage.lock().found.clear();
     }
 }

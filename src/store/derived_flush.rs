@@ -6,7 +6,7 @@
 //! written. The last flush of an orderly stop also notes what the queues hold. On a full disk it waits, with all it has in memory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -52,6 +52,8 @@ pub(super) struct DerivedFlusher {
     parts: Parts,
     interval: Duration,
     state: Mutex<State>,
+    /// The queues are on disk for all records before this; -1 before the first thorough flush.
+    durable: AtomicI64,
     signal: Signal,
     stopping: AtomicBool,
 }
@@ -72,7 +74,21 @@ impl DerivedFlusher {
     /// which is dispatched but perhaps not on disk in its queue.
     pub(super) fn new(parts: Parts, positions: Positions, last_record: (i64, i64), interval: Duration) -> Arc<Self> {
         let state = State { positions, last_record, thorough_at: Instant::now(), thorough_offset: -1, failing: false };
-        Arc::new(Self { parts, interval, state: Mutex::new(state), signal: Signal::default(), stopping: AtomicBool::new(false) })
+        Arc::new(Self {
+            parts,
+            interval,
+            state: Mutex::new(state),
+            durable: AtomicI64::new(-1),
+            signal: Signal::default(),
+            stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether the queues are on disk for all records before `end`, which may go from the log then: without its units a queue
+    /// would give its numbers out again. Makes them so if need be.
+    pub(super) fn covers(&self, end: i64) -> bool {
+        let covers = || self.durable.load(Ordering::Acquire) >= end;
+        covers() || (self.parts.dispatch.dispatched_offset() >= end && self.flush_for(false, true) && covers())
     }
 
     /// Asks the thread to end.
@@ -103,8 +119,13 @@ impl DerivedFlusher {
 
     /// Flushes what is due; with `last` everything. Returns whether it worked.
     pub(super) fn flush(&self, last: bool) -> bool {
+        self.flush_for(last, false)
+    }
+
+    /// `to_make_room`: thoroughly, so that files of the log can go, which is worth the last bytes of a disk.
+    fn flush_for(&self, last: bool, to_make_room: bool) -> bool {
         let mut state = self.state.lock();
-        let result = self.flush_locked(&mut state, last);
+        let result = self.flush_locked(&mut state, last, to_make_room);
         let failing = result.is_err();
         match result {
             Err(error) if !state.failing => log::error!("derived files cannot be flushed, messages are not affected: {error}"),
@@ -115,17 +136,21 @@ impl DerivedFlusher {
         !failing
     }
 
-    fn flush_locked(&self, state: &mut State, last: bool) -> Result<(), StoreError> {
+    fn flush_locked(&self, state: &mut State, last: bool, to_make_room: bool) -> Result<(), StoreError> {
         let Parts { guard, dispatch, queues, index, checkpoint, .. } = &self.parts;
         let dispatched = dispatch.dispatched_offset();
         let behind = dispatched - state.thorough_offset;
-        let thorough = last || behind > 0 && (state.thorough_at.elapsed() >= THOROUGH_INTERVAL || behind >= THOROUGH_BYTES);
-        guard.check_floor()?;
+        let due = behind > 0 && (state.thorough_at.elapsed() >= THOROUGH_INTERVAL || behind >= THOROUGH_BYTES);
+        let thorough = last || to_make_room || due;
+        if !to_make_room {
+            guard.check_floor()?;
+        }
         let mut index_outcome = Ok(());
         if thorough {
             state.thorough_at = Instant::now();
             let (offset, store_timestamp) = dispatch.last_record().unwrap_or(state.last_record);
-            queues.flush(true)?;
+            queues.flush(true).inspect_err(|_| self.begin_anew(state))?;
+            self.durable.store(dispatched, Ordering::Release);
             state.thorough_offset = dispatched;
             let positions = &mut state.positions;
             (positions.logics_offset, positions.logics_timestamp) = (offset, store_timestamp);
@@ -143,6 +168,17 @@ impl DerivedFlusher {
         }
         self.note_log(&mut state.positions);
         checkpoint.write(state.positions, thorough).and(index_outcome)
+    }
+
+    /// When queues have lost files the next start must dispatch the whole log.
+    fn begin_anew(&self, state: &mut State) {
+        if !self.parts.queues.has_lost_files() {
+            return;
+        }
+        (state.positions.logics_offset, state.positions.logics_timestamp) = (0, 0);
+        if let Err(error) = self.parts.checkpoint.write(state.positions, true) {
+            log::error!("queues may stay incomplete after the next start: {error}");
+        }
     }
 
     /// Only what is on disk by now.

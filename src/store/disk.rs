@@ -24,11 +24,18 @@ const MAX_FLOOR_BYTES: u64 = 64 << 20;
 /// Largest default reserve.
 const DEFAULT_RESERVE_BYTES: u64 = 4 << 30;
 
-/// The commit log's disk; with a log on several, the one with the smallest used share decides.
+/// What stands in for `diskMaxUsedSpaceRatio` when the log has a share of its disk.
+const SHARE_MAX_USED_RATIO: u8 = 75;
+
+/// The commit log's disk, and that of the rest of the store; with a log on several, the one with the smallest used share decides.
 #[derive(Debug)]
 pub(super) struct DiskGuard {
     fs: Arc<dyn Fs>,
     folders: Vec<PathBuf>,
+    /// The store's root, when the log lies elsewhere.
+    root: Option<PathBuf>,
+    replicas: u64,
+    share_clean_forcibly_ratio: u8,
     reserve: Option<u64>,
     max_used_ratio: Option<u8>,
     clean_forcibly_ratio: Option<u8>,
@@ -47,11 +54,14 @@ pub(super) struct Pressure {
 }
 
 impl DiskGuard {
-    /// A guard of the disks that hold the log.
+    /// A guard of the disks that hold the log, and of the one that holds the store's root.
     pub(super) fn new(config: &StoreConfig, fs: Arc<dyn Fs>) -> Self {
         Self {
             fs,
             folders: config.writable_commit_log_folders(),
+            root: config.commit_log_path.is_some().then(|| config.root.clone()),
+            replicas: config.replicas_per_disk.max(1),
+            share_clean_forcibly_ratio: config.share_clean_forcibly_ratio,
             reserve: config.disk_free_reserve,
             max_used_ratio: config.disk_max_used_ratio,
             clean_forcibly_ratio: config.disk_clean_forcibly_ratio,
@@ -111,7 +121,8 @@ impl DiskGuard {
     /// # Errors
     /// Why not.
     pub(super) fn check_floor(&self) -> Result<(), StoreError> {
-        let Some((path, space)) = self.measure() else { return Ok(()) };
+        let root = self.root.as_deref().and_then(|root| Some((root, self.fs.space(root).ok()?)));
+        let Some((path, space)) = root.or_else(|| self.measure()) else { return Ok(()) };
         let floor = (self.reserve(space) / FLOOR_SHARE).min(MAX_FLOOR_BYTES);
         if space.free >= floor {
             return Ok(());
@@ -135,10 +146,16 @@ impl DiskGuard {
         self.refused.load(Ordering::Acquire)
     }
 
-    /// Looks at the disk and begins to refuse if it is too full. Returns whether there is room.
+    /// The disks that must have room and how they are called, as far as the system tells: what cannot be measured does not refuse.
+    fn disks(&self) -> impl Iterator<Item = (String, Space)> {
+        let log = self.measure().map(|(_, space)| (self.shown(), space));
+        let root = self.root.as_ref().and_then(|root| Some((root.display().to_string(), self.fs.space(root).ok()?)));
+        log.into_iter().chain(root)
+    }
+
+    /// Looks at the disks and begins to refuse if one is too full. Returns whether there is room.
     pub(super) fn check(&self) -> bool {
-        let Some((_, space)) = self.measure() else { return true }; // what cannot be measured does not refuse
-        match self.shortage(space) {
+        match self.disks().find_map(|(path, space)| self.shortage(&path, space)) {
             Some(why) => {
                 self.refuse(why);
                 false
@@ -169,14 +186,41 @@ impl DiskGuard {
         }
     }
 
-    /// What cleaning should do.
-    pub(super) fn pressure(&self) -> Pressure {
-        let Some((_, space)) = self.measure() else { return Pressure { expired: false, any: None } };
+    /// What cleaning should do, with a log of so many bytes.
+    pub(super) fn pressure(&self, log_bytes: i64) -> Pressure {
+        let any = self.disks().find_map(|(path, space)| self.emergency(&path, space));
+        let full = |(_, space): (String, Space)| self.max_used_ratio.is_some_and(|limit| used_percent(space) > u64::from(limit));
+        let (share_full, over_share) = self.share(log_bytes);
+        let any = any.or(over_share);
+        Pressure { expired: any.is_some() || share_full || self.disks().any(full), any }
+    }
+
+    /// Why files must go from a disk even if they are not expired.
+    fn emergency(&self, path: &str, space: Space) -> Option<String> {
         let used = used_percent(space);
-        let above = |limit: Option<u8>| limit.filter(|limit| used > u64::from(*limit));
-        let forced = |limit: u8| format!("{used} % used, {} bytes free, diskSpaceCleanForciblyRatio={limit}", space.free);
-        let any = self.shortage(space).or_else(|| self.nearly_short(space)).or_else(|| above(self.clean_forcibly_ratio).map(forced));
-        Pressure { expired: any.is_some() || above(self.max_used_ratio).is_some(), any }
+        let forced = |limit: &u8| used > u64::from(*limit);
+        let forced = self
+            .clean_forcibly_ratio
+            .filter(forced)
+            .map(|limit| format!("{path} is {used} % full, {} bytes free, diskSpaceCleanForciblyRatio={limit}", space.free));
+        self.shortage(path, space).or_else(|| self.nearly_short(space)).or(forced)
+    }
+
+    /// When several brokers share a disk: whether the log takes so much of its share that expired files must go, and why others must too.
+    fn share(&self, log_bytes: i64) -> (bool, Option<String>) {
+        let share = self.space().total / self.replicas;
+        if self.replicas < 2 || share == 0 {
+            return (false, None);
+        }
+        let (used, limit) = (u64::try_from(log_bytes).unwrap_or(0).saturating_mul(100) / share, self.share_clean_forcibly_ratio);
+        let over = (used > u64::from(limit)).then(|| {
+            let limit = f64::from(limit) / 100.0;
+            format!(
+                "the log takes {used} % of its share of {share} bytes, logicalDiskSpaceCleanForciblyThreshold={limit} replicasPerDiskPartition={}",
+                self.replicas
+            )
+        });
+        (used > u64::from(self.max_used_ratio.unwrap_or(SHARE_MAX_USED_RATIO)), over)
     }
 
     /// Appends are refused although the reserve is whole: there is no room above it.
@@ -185,14 +229,14 @@ impl DiskGuard {
         if room >= MIN_ROOM { None } else { self.refusal() }
     }
 
-    fn shortage(&self, space: Space) -> Option<String> {
+    fn shortage(&self, path: &str, space: Space) -> Option<String> {
         let (used, reserve) = (used_percent(space), self.reserve(space));
         if space.free < reserve {
-            let (path, free, total) = (self.shown(), space.free, space.total);
+            let (free, total) = (space.free, space.total);
             return Some(format!("{path} has {free} bytes free of {total}, diskFreeReserveBytes={reserve}"));
         }
         let limit = self.warning_ratio.filter(|limit| used > u64::from(*limit))?;
-        Some(format!("{} is {used} % full, diskSpaceWarningLevelRatio={limit}; {} bytes free", self.shown(), space.free))
+        Some(format!("{path} is {used} % full, diskSpaceWarningLevelRatio={limit}; {} bytes free", space.free))
     }
 
     /// The folders, for texts.

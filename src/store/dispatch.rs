@@ -31,6 +31,10 @@ use super::index::Index;
 use super::reading::LogView;
 use super::seal::is_seal;
 
+/// Most bytes of units in memory while they cannot be written.
+const MAX_UNWRITTEN_BYTES: usize = if cfg!(test) { 1 << 20 } else { 256 << 20 };
+/// Why the thread waits.
+const UNREADABLE: &str = "commit log cannot be read";
 /// Records between two `round_done`, so that waiting pulls are answered while the log is being filled.
 const ROUND_RECORDS: usize = 512;
 /// Looked again after this time, should nobody wake the thread.
@@ -361,6 +365,9 @@ impl<L: LogView> Follower<L> {
 
     /// Dispatches some records of one file.
     fn round(&mut self, listener: Option<&dyn ArrivalListener>) {
+        if self.dispatcher.queues.dirty_bytes() > MAX_UNWRITTEN_BYTES {
+            return self.wait_for_disk("consume queues cannot be written and their memory is full");
+        }
         let end = self.log.visible_offset();
         let Some(bytes) = self.log.slice_to_end(self.at) else { return self.leave_gap() };
         let start = self.at;
@@ -369,6 +376,9 @@ impl<L: LogView> Follower<L> {
             let from = (self.at - start) as usize;
             if from >= readable {
                 return;
+            }
+            if !self.log.can_read_record(self.at, &bytes[from..readable]) {
+                return self.wait_for_disk(UNREADABLE);
             }
             match Record::parse(&bytes[from..readable]) {
                 Ok(record) => self.record(&record, listener),
@@ -415,9 +425,13 @@ impl<L: LogView> Follower<L> {
             self.skipped("commit log has no file", &"missing", to - self.at);
             return self.move_to(to);
         }
+        self.wait_for_disk(UNREADABLE);
+    }
+
+    fn wait_for_disk(&mut self, what: &str) {
         if self.warned.is_none_or(|at| at.elapsed() >= WARN_INTERVAL) {
             self.warned = Some(Instant::now());
-            log::error!("commit log cannot be read, dispatching waits: physicalOffset={}", self.at);
+            log::error!("{what}, dispatching waits: physicalOffset={}", self.at);
         }
         std::thread::park_timeout(UNREADABLE_WAIT);
     }

@@ -70,7 +70,7 @@ impl std::fmt::Display for PutError {
                 write!(f, "the message is illegal: record of {len} bytes does not fit mappedFileSizeCommitLog of {limit} bytes")
             }
             Self::Unavailable(why) => write!(f, "service not available now: {why}"),
-            Self::Io(why) => write!(f, "create mapped file failed: {why}"),
+            Self::Io(why) => write!(f, "the message was not stored: {why}"),
         }
     }
 }

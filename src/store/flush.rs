@@ -256,6 +256,9 @@ impl Flusher {
             if let Err(error) = file.file().sync_data() {
                 return self.fail(sync_failed(&error, &file));
             }
+            if file.file().is_linked().is_ok_and(|linked| !linked) {
+                return self.fail(format!("{} was removed while the broker writes to it", file.path().display()));
+            }
         }
         self.log.set_flushed(target);
         self.flushed_timestamp.store(timestamp, Ordering::Release);
@@ -264,6 +267,7 @@ impl Flusher {
 
     /// A write-back failed somewhere in the log: the system reports that once, so it counts as a failed sync.
     pub(super) fn fail(&self, why: String) {
+        self.log.distrust();
         self.latch.set(why.clone());
         let why = self.failure.get_or_init(|| why);
         self.failed.store(true, Ordering::SeqCst);

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -24,7 +24,8 @@ pub trait Fs: Send + Sync + std::fmt::Debug {
     fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn FsFile>>;
     /// Makes a sparse file of `len` zeros that has its whole length from the moment it has its name: Java brokers do not start on a folder
     /// with a shorter file, which is what a process leaves behind that dies on the way. It is made beside the folder, as `<folder>.new`,
-    /// where no broker looks for files; directly where that is not possible (the folder lies on another disk).
+    /// where no broker looks for files; directly where that is not possible (the folder lies on another disk). A file that is there
+    /// already stays, with what it holds: another may be writing to it. One at a time in a folder.
     ///
     /// # Errors
     /// The system's.
@@ -164,6 +165,13 @@ pub trait FsFile: Send + Sync + std::fmt::Debug {
     fn next_data(&self, at: u64) -> io::Result<Option<u64>> {
         Ok((at < self.len()?).then_some(at))
     }
+    /// Whether a folder still has it: what is written to a file that was removed is gone with the process.
+    ///
+    /// # Errors
+    /// The system's.
+    fn is_linked(&self) -> io::Result<bool> {
+        Ok(true)
+    }
     /// The real file, for mapping; `None` on a file system without one.
     fn as_std(&self) -> Option<&std::fs::File>;
 }
@@ -280,6 +288,10 @@ impl FsFile for RealFile {
         }
     }
 
+    fn is_linked(&self) -> io::Result<bool> {
+        Ok(self.0.metadata()?.nlink() > 0)
+    }
+
     fn as_std(&self) -> Option<&std::fs::File> {
         Some(&self.0)
     }
@@ -328,6 +340,10 @@ mod tests {
         first.write_all_at(b"mine", 0).unwrap();
         assert_eq!(std::fs::read(files.join("0")).unwrap()[..5], *b"mine\0");
         assert_eq!((first.len().unwrap(), beside.exists()), (4096, false));
+        let again = fs.create_sized(&files.join("0"), 4096).unwrap();
+        again.write_all_at(b"!", 4).unwrap();
+        assert_eq!(std::fs::read(files.join("0")).unwrap()[..6], *b"mine!\0", "the same file");
+        assert!(first.is_linked().unwrap());
         std::fs::create_dir(files.join("1")).unwrap();
         assert!(fs.create_sized(&files.join("1"), 4096).is_err(), "its name is taken by a folder");
         assert!(!beside.exists());

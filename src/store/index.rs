@@ -7,7 +7,7 @@
 //!   twice, so putting again is harmless.
 //! - A store without keys has no index file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -93,6 +93,9 @@ impl Index {
         for (path, is_folder) in index.fs.list(&index.folder).map_err(failed("list", &index.folder))? {
             let Some(number) = file_number(&path).filter(|_| !is_folder) else { continue };
             newest = number;
+            if index.remove_if_empty(&path)? {
+                continue;
+            }
             match IndexFile::open(&*index.fs, &path, geometry)? {
                 Ok((file, header)) => {
                     let mut known = Known { file: Arc::new(file), header };
@@ -124,6 +127,16 @@ impl Index {
             state.set_latest();
         }
         Ok(index)
+    }
+
+    /// Removes a file without bytes, whose creation was cut short; whether it was one.
+    fn remove_if_empty(&self, path: &Path) -> Result<bool, StoreError> {
+        let len = self.fs.open(path, false).and_then(|file| file.len()).map_err(failed("look at", path))?;
+        if len == 0 {
+            log::warn!("index file without bytes removed, its creation was cut short: path={}", path.display());
+            self.fs.remove_file(path).map_err(failed("remove", path))?;
+        }
+        Ok(len == 0)
     }
 
     // ---- put ----

@@ -22,8 +22,13 @@ use super::fs::{Fs, FsFile};
 pub(super) const PAGE_SIZE: usize = 4096;
 
 /// Types of file systems (`statfs`) that write a page where its block already is, so that storing through the map into an
-/// allocated block can never need new space: ext2 to ext4, XFS, tmpfs.
-const IN_PLACE: [rustix::fs::FsWord; 3] = [0xEF53, 0x5846_5342, 0x0102_1994];
+/// allocated block can never need new space: ext2 to ext4, tmpfs, XFS.
+const IN_PLACE: [rustix::fs::FsWord; 3] = [EXT, TMPFS, 0x5846_5342];
+/// Of them, those that let a page be stored into although they have stopped writing because of an error (seen); others may answer with
+/// a signal.
+const STORABLE: [rustix::fs::FsWord; 2] = [EXT, TMPFS];
+const EXT: rustix::fs::FsWord = 0xEF53;
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
 /// A file of the log.
 #[derive(Debug)]
@@ -38,6 +43,8 @@ pub(super) struct MappedFile {
     mappable: AtomicUsize,
     /// Whether pages are written where their blocks are.
     in_place: bool,
+    /// Whether the file may be written through the map.
+    storable: bool,
     /// The entry in the folder is not known to be durable.
     new_entry: AtomicBool,
     /// The appender has been given out.
@@ -67,7 +74,7 @@ impl MappedFile {
             return Err(StoreError::Damaged(path.to_owned(), format!("the file has {len} bytes instead of {size}")));
         }
         let std = file.as_std().ok_or_else(|| failed("map")(io::ErrorKind::Unsupported.into()))?;
-        let in_place = rustix::fs::fstatfs(std).is_ok_and(|disk| IN_PLACE.contains(&disk.f_type));
+        let kind = rustix::fs::fstatfs(std).map_or(0, |disk| disk.f_type);
         let map = MmapOptions::new().len(size).map_raw(std).map_err(failed("map"))?;
         Ok(Self {
             path: path.to_owned(),
@@ -76,7 +83,8 @@ impl MappedFile {
             map,
             wrote: AtomicUsize::new(wrote),
             mappable: AtomicUsize::new(0),
-            in_place,
+            in_place: IN_PLACE.contains(&kind),
+            storable: STORABLE.contains(&kind),
             new_entry: AtomicBool::new(false),
             appended: AtomicBool::new(false),
         })
@@ -148,10 +156,30 @@ impl MappedFile {
         self.in_place && self.map.advise_range(Advice::PopulateWrite, range.start, range.len()).is_ok()
     }
 
-    /// Everything between the appender's position and `end` is allocated and populated: it may be stored through the map.
+    /// Whether [`MappedFile::set_mappable`] will do anything.
+    pub(super) fn is_storable(&self) -> bool {
+        self.storable
+    }
+
+    /// Everything between the appender's position and `end` is allocated and populated: it may be stored through the map, if the file
+    /// system is one for that.
     pub(super) fn set_mappable(&self, end: usize) {
-        debug_assert!(self.in_place && end <= self.size());
-        self.mappable.fetch_max(end, Ordering::AcqRel);
+        debug_assert!(end <= self.size());
+        if self.storable {
+            self.mappable.fetch_max(end, Ordering::AcqRel);
+        }
+    }
+
+    /// Brings the pages of a range in, from the disk if need be. `false` when one of them cannot be read, or lies behind the file's end:
+    /// touching it would end the process. `true` where the system cannot tell (before Linux 5.14).
+    pub(super) fn can_read(&self, at: usize, len: usize) -> bool {
+        if at.checked_add(len).is_none_or(|end| end > self.size()) {
+            return false;
+        }
+        match self.map.advise_range(Advice::PopulateRead, at, len) {
+            Ok(()) => true,
+            Err(error) => matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)),
+        }
     }
 
     /// Whether all pages of a range are in memory. `true` when the system does not say.
@@ -333,6 +361,19 @@ mod tests {
         }
         thread.join();
         assert_eq!(&file.slice(0, bytes.len()).unwrap()[..], &bytes[..]);
+    }
+
+    #[test]
+    fn pages_that_cannot_be_read_are_found_without_a_signal() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = file(folder.path(), 3 * PAGE_SIZE);
+        file.appender().unwrap().append(&[7; 3 * PAGE_SIZE]).unwrap();
+        assert!(file.can_read(0, 3 * PAGE_SIZE) && file.can_read(PAGE_SIZE - 1, 2));
+        assert!(!file.can_read(0, 3 * PAGE_SIZE + 1) && !file.can_read(usize::MAX, 2));
+        let other = std::fs::File::options().write(true).open(file.path()).unwrap();
+        other.set_len(PAGE_SIZE as u64).unwrap(); // what nobody should do
+        assert!(file.can_read(0, PAGE_SIZE));
+        assert!(!file.can_read(PAGE_SIZE - 1, 2) && !file.can_read(2 * PAGE_SIZE, 10));
     }
 
     #[test]

@@ -70,6 +70,11 @@ impl MappedFileQueue {
         self.files.store(Arc::new(files));
     }
 
+    /// Whether a file follows the one that starts at `start`.
+    pub(super) fn is_followed(&self, start: i64) -> bool {
+        self.start_behind(start).is_some()
+    }
+
     /// Takes the first file out, unless it is the last one too or ends behind `limit`.
     pub(super) fn remove_first(&self, limit: i64) -> Option<Arc<MappedFile>> {
         let _guard = self.change.lock();

@@ -59,7 +59,7 @@ pub(super) fn is_shifted<L: LogView>(log: &L, queue: &ConsumeQueue, offset: i64,
 pub(super) fn mend<L: LogView>(log: &L, dispatcher: &Dispatcher, queue: &ConsumeQueue, offset: i64) -> Result<(), StoreError> {
     let (first, from) = sound_before(log, queue, offset)?;
     let (end, to) = sound_behind(log, queue, offset)?;
-    let found = records(log, dispatcher, queue, from..to);
+    let found = records(log, dispatcher, queue, from..to)?;
     let mut mended = 0;
     for place in first..end {
         let Some(there) = queue.unit_at(place)? else { break };
@@ -124,7 +124,8 @@ impl Records {
     }
 }
 
-fn records<L: LogView>(log: &L, dispatcher: &Dispatcher, queue: &ConsumeQueue, range: std::ops::Range<i64>) -> Records {
+fn records<L: LogView>(log: &L, dispatcher: &Dispatcher, queue: &ConsumeQueue, range: std::ops::Range<i64>) -> Result<Records, StoreError> {
+    let unreadable = |at: i64| StoreError::Damaged("commitlog".into(), format!("cannot be read at physicalOffset={at}"));
     let mut found = Records { units: Vec::new(), instead: CqUnit::FILLER };
     let mut at = range.start;
     while at < range.end {
@@ -135,6 +136,9 @@ fn records<L: LogView>(log: &L, dispatcher: &Dispatcher, queue: &ConsumeQueue, r
         let start = at;
         while at < range.end {
             let rest = &bytes[(at - start) as usize..];
+            if !log.can_read_record(at, rest) {
+                return Err(unreadable(at));
+            }
             match Record::parse(rest) {
                 Ok(record) => {
                     if is_seal(&record) {
@@ -145,6 +149,7 @@ fn records<L: LogView>(log: &L, dispatcher: &Dispatcher, queue: &ConsumeQueue, r
                     at += record.total_size as i64;
                 }
                 Err(RecordError::Blank) => break,
+                Err(_) if !log.can_read(at, rest.len()) => return Err(unreadable(at)),
                 Err(_) => match behind_damage(rest, at) {
                     Some(len) => at += len as i64,
                     None => break,
@@ -156,7 +161,7 @@ fn records<L: LogView>(log: &L, dispatcher: &Dispatcher, queue: &ConsumeQueue, r
         }
         at = if at - start >= bytes.len() as i64 && at < log.next_file_start(start) { at } else { log.next_file_start(start) };
     }
-    found
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use super::allocate::Allocator;
 use super::append::{AppendBatch, AppendOutcome, LogAppender, Staged};
 use super::arrival::ArrivalListener;
 use super::checkpoint::{Checkpoint, Positions};
-use super::cleaning::{self, Cleaner};
+use super::cleaning::{self, Cleaner, DeletionListener};
 use super::commit_log::{CommitLog, store_time_of};
 use super::config::{FlushDiskType, StoreConfig};
 use super::consume_queue_table::{ConsumeQueueTable, is_one_component};
@@ -211,9 +211,9 @@ impl MessageStore {
             queues: Arc::clone(&queues),
             index: index.clone(),
             deleted: Arc::clone(&deleted),
+            derived: Arc::clone(&derived),
         };
-        let progress = Arc::clone(&dispatch);
-        let cleaner = Cleaner::new(&config, parts, clock.clone(), move || progress.dispatched_offset());
+        let cleaner = Cleaner::new(&config, parts, clock.clone());
         let appender =
             LogAppender::new(Arc::clone(&log), clock, Arc::clone(&allocator), Arc::clone(&guard), Arc::clone(&latch), Arc::clone(&queues))
                 .with_record_crc(config.append_record_crc);
@@ -525,9 +525,26 @@ impl MessageStore {
         self.queues.delete_topics(topics, enter).map(|_| ())
     }
 
+    /// From now on `listener` is told which messages went with the log's first files. Once.
+    pub fn report_deletions(&self, listener: Arc<dyn DeletionListener>) {
+        self.cleaner.report_to(listener);
+    }
+
     /// Deletes expired commit-log files now, whatever the hour (request 329). Slow.
     pub fn delete_expired_files(&self) {
         self.cleaner.clean(true);
+    }
+
+    /// What the `clean` thread does in each interval; how many files went.
+    #[cfg(test)]
+    pub(super) fn clean_round(&self) -> usize {
+        self.cleaner.clean(false)
+    }
+
+    /// What `flush-cq` does at its next round; `thorough`: as the last one.
+    #[cfg(test)]
+    pub(super) fn flush_derived(&self, thorough: bool) -> bool {
+        self.derived.flush(thorough)
     }
 
     /// Numbers.
@@ -535,7 +552,9 @@ impl MessageStore {
         let space = self.guard.space();
         let (put_messages, put_bytes, put_failed) = self.appender.counts();
         let used = space.total.saturating_sub(space.free) as f64;
-        let earliest = self.log.slice_to_end(self.log.min_offset()).and_then(|bytes| store_time_of(&bytes));
+        let min = self.log.min_offset();
+        let first = self.log.slice_to_end(min).filter(|_| self.log.can_read(min, record::MIN_SIZE));
+        let earliest = first.and_then(|bytes| store_time_of(&bytes));
         StoreStats {
             min_physical_offset: self.log.min_offset(),
             max_physical_offset: self.log.max_offset(),

@@ -45,6 +45,7 @@ pub(crate) mod tests;
 mod worker;
 
 pub use append::{AppendBatch, Appended};
+pub use cleaning::{DeletedMessages, DeletionListener};
 pub use config::{FlushDiskType, StoreConfig};
 pub use error::{PutError, StoreError};
 pub use fs::RealFs;

@@ -135,6 +135,21 @@ pub(super) trait LogView {
     fn next_file_start(&self, offset: i64) -> i64;
     /// Store time of the record at `offset`; -1 when it cannot be read.
     fn store_time(&self, offset: i64, size: i32) -> i64;
+    /// Whether bytes of a slice may be touched: what the disk does not give back would end the process.
+    fn can_read(&self, offset: i64, len: usize) -> bool {
+        let _ = (offset, len);
+        true
+    }
+    /// As [`LogView::can_read`], of the record (or blank record) at `offset`, which begins `bytes`.
+    fn can_read_record(&self, offset: i64, bytes: &[u8]) -> bool {
+        let head = bytes.len().min(record::BLANK_SIZE);
+        if !self.can_read(offset, head) {
+            return false;
+        }
+        let size = bytes.first_chunk().map_or(0, |size| i32::from_be_bytes(*size));
+        let size = usize::try_from(size).unwrap_or(0).min(bytes.len());
+        size <= head || bytes.get(record::MAGIC..head) == Some(&record::MAGIC_BLANK.to_be_bytes()) || self.can_read(offset, size)
+    }
     /// Whether the bytes are known to be in memory.
     fn is_resident(&self, offset: i64, len: usize) -> bool {
         let _ = (offset, len);
@@ -169,6 +184,10 @@ impl LogView for CommitLog {
 
     fn store_time(&self, offset: i64, size: i32) -> i64 {
         self.store_time(offset, size)
+    }
+
+    fn can_read(&self, offset: i64, len: usize) -> bool {
+        self.can_read(offset, len)
     }
 
     fn is_resident(&self, offset: i64, len: usize) -> bool {
@@ -312,6 +331,9 @@ impl<'a, L: LogView> Pull<'a, L> {
             // in the file that was found gone
         } else if !unit.has_extension() && !self.filter.matches_code(unit.tags_code) {
             self.missed(GetStatus::NoMatchedMessage);
+        } else if !self.log.can_read(unit.physical_offset, unit.size as usize) {
+            self.missed(GetStatus::OffsetFoundNull); // to be tried again
+            return false;
         } else {
             match self.place(unit) {
                 None if self.log.slice_to_end(unit.physical_offset).is_some() => return self.is_passed_over(queue),
@@ -534,7 +556,7 @@ pub(super) fn store_time<L: LogView>(log: &L, queues: &ConsumeQueueTable, topic:
 }
 
 /// [`super::MessageStore::message_at`]. An offset of the queue without a record (a filler, a seal, an expired one) gives no record; one
-/// whose unit is damaged and will be mended gives nothing.
+/// whose unit is damaged and will be mended, or that cannot be read now, gives nothing.
 pub(super) fn message_at<L: LogView>(
     log: &L, queues: &ConsumeQueueTable, topic: &str, queue_id: i32, offset: i64,
 ) -> Option<(i64, Option<Bytes>)> {
@@ -543,6 +565,9 @@ pub(super) fn message_at<L: LogView>(
     let is_gone = unit.is_present() && unit.end() <= log.max_offset() && log.slice_to_end(unit.physical_offset).is_none();
     if unit == CqUnit::FILLER || is_gone {
         return Some((unit.tags_code, None));
+    }
+    if unit.is_present() && !log.can_read(unit.physical_offset, unit.size as usize) {
+        return None;
     }
     let bytes = if unit.is_present() { log.slice(unit.physical_offset, unit.size as usize) } else { None };
     let found = bytes.as_ref().map_or(Target::Nothing, |bytes| target(bytes, &unit, &queue));

@@ -30,6 +30,12 @@ pub(super) struct Trouble {
     pub(super) free: AtomicU64,
     /// What is reserved comes off `free`.
     pub(super) free_shrinks: AtomicBool,
+    /// A file that is removed adds so much to `free`.
+    pub(super) free_by_removal: AtomicU64,
+    /// Total bytes of the disk, when not 0.
+    pub(super) total: AtomicU64,
+    /// Nothing can be removed.
+    pub(super) cannot_remove: AtomicBool,
     /// Files can be created, but nothing can be written.
     pub(super) no_content: AtomicBool,
     /// Reserving blocks is not possible.
@@ -78,7 +84,12 @@ impl Fs for TestFs {
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.real.remove_file(path)
+        if self.trouble.cannot_remove.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+        }
+        self.real.remove_file(path)?;
+        self.trouble.free.fetch_add(self.trouble.free_by_removal.load(Ordering::Relaxed), Ordering::Relaxed);
+        Ok(())
     }
 
     fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
@@ -98,11 +109,9 @@ impl Fs for TestFs {
     }
 
     fn space(&self, path: &Path) -> io::Result<Space> {
-        let space = self.real.space(path)?;
-        match self.trouble.free.load(Ordering::Relaxed) {
-            0 => Ok(space),
-            free => Ok(Space { free, ..space }),
-        }
+        let Space { total, free } = self.real.space(path)?;
+        let or = |set: &AtomicU64, real| Some(set.load(Ordering::Relaxed)).filter(|set| *set != 0).unwrap_or(real);
+        Ok(Space { total: or(&self.trouble.total, total), free: or(&self.trouble.free, free) })
     }
 }
 
@@ -160,6 +169,10 @@ impl FsFile for TestFile {
 
     fn next_data(&self, at: u64) -> io::Result<Option<u64>> {
         self.file.next_data(at)
+    }
+
+    fn is_linked(&self) -> io::Result<bool> {
+        self.file.is_linked()
     }
 
     fn as_std(&self) -> Option<&std::fs::File> {

@@ -70,7 +70,14 @@ fn a_files_values() {
         "bindAddress=::",
         "diskFreeReserveBytes=1000000",
         "allowEmptyConfigOnCorruption=true",
+        "deleteCommitLogFilesInterval=0",
+        "redeleteHangedFileInterval=5000",
+        "replicasPerDiskPartition=3",
+        "logicalDiskSpaceCleanForciblyThreshold=0.65",
     ]);
+    let store = &config.store;
+    assert_eq!((store.delete_files_interval_ms, store.redelete_interval_ms), (0, 5_000));
+    assert_eq!((store.replicas_per_disk, store.share_clean_forcibly_ratio), (3, 65));
     assert!(config.allow_empty_config_on_corruption);
     assert!(findings.errors.is_empty() && findings.refusals.is_empty(), "{findings:?}");
     assert_eq!((config.cluster_name.as_str(), config.broker_name.as_str(), config.listen_port), ("c1", "b1", 30911));
@@ -103,8 +110,9 @@ fn all_errors_at_once() {
         "brokerName=",
         "deleteWhen=24",
         "namesrvAddr=host:99999",
+        "logicalDiskSpaceCleanForciblyThreshold=80",
     ]);
-    assert_eq!(findings.errors.len(), 10, "{:#?}", findings.errors);
+    assert_eq!(findings.errors.len(), 11, "{:#?}", findings.errors);
     let has = |text: &str| assert!(findings.errors.iter().any(|error| error.contains(text)), "{text}: {:#?}", findings.errors);
     has("b.conf:1: listenPort=abc: expected a 32-bit integer from 0 to 65535");
     has("autoCreateTopicEnable=yes: expected true or false");

@@ -235,14 +235,38 @@ fn a_full_disk_delays_a_flush_and_heals() {
 }
 
 #[test]
-fn a_failed_sync_is_final() {
+fn after_a_failed_sync_everything_is_written_again_before_the_next() {
     let store = Store::new();
-    store.put(0);
+    (0..130).for_each(|offset| store.put(offset));
     store.trouble.sync_fails.store(true, Ordering::Relaxed);
-    assert!(store.table.flush(true).unwrap_err().to_string().contains("EIO"));
+    for _ in 0..2 {
+        assert!(store.table.flush(true).unwrap_err().to_string().contains("EIO"));
+    }
     store.trouble.sync_fails.store(false, Ordering::Relaxed);
     store.table.flush(false).unwrap();
-    assert!(store.table.flush(true).unwrap_err().to_string().contains("final"));
+    let before = store.trouble.writes.load(Ordering::Relaxed);
+    store.table.flush(true).unwrap();
+    assert!(store.trouble.writes.load(Ordering::Relaxed) >= before + 3, "three files");
+    assert_eq!(units(&store.queue(), 0, 200), (0..130).map(unit).collect::<Vec<_>>());
+    let before = store.trouble.writes.load(Ordering::Relaxed);
+    store.table.flush(true).unwrap();
+    assert_eq!(store.trouble.writes.load(Ordering::Relaxed), before, "nothing is left to do");
+}
+
+#[test]
+fn units_that_a_failed_sync_lost_are_told() {
+    let store = Store::new();
+    (0..10).for_each(|offset| store.put(offset));
+    store.trouble.sync_fails.store(true, Ordering::Relaxed);
+    assert!(store.table.flush(true).is_err());
+    store.trouble.sync_fails.store(false, Ordering::Relaxed);
+    let path = store.folder.path().join("consumequeue/T/0/00000000000000000000");
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0; 40], 60).unwrap(); // as the system would after dropping the page
+    for _ in 0..2 {
+        let error = store.table.flush(true).unwrap_err().to_string();
+        assert!(error.contains("queueOffset=3") && error.contains("consumequeue/T/0"), "{error}");
+    }
 }
 
 #[test]

@@ -74,6 +74,23 @@ impl ArrivalListener for Heard {
 }
 
 #[test]
+fn units_that_cannot_be_written_take_bounded_memory_and_none_is_passed_over() {
+    let store = Store::new(100_000);
+    let most = (MAX_UNWRITTEN_BYTES / 20) as i64;
+    for offset in 0..most + 2_000 {
+        store.log.append(&draft("T", 0, "", b""), offset, TIME);
+    }
+    let service = store.start();
+    let max = || store.queues.get("T", 0).map_or(0, |queue| queue.max_offset());
+    wait_until("the bound", || max() > most);
+    wait_until("a pause", || store.queues.dirty_bytes() > MAX_UNWRITTEN_BYTES && service.behind_bytes() > 0);
+    assert!(max() <= most + ROUND_RECORDS as i64, "{}", max());
+    store.queues.flush(false).unwrap();
+    wait_until("the rest", || max() == most + 2_000);
+    assert_eq!((service.stop(PATIENCE), service.skipped()), (0, 0));
+}
+
+#[test]
 fn units_and_keys_of_every_kind_of_record() {
     let store = Store::new(1 << 20);
     let properties = "TAGS\u{1}TagA\u{2}KEYS\u{1}k1  k2\u{2}UNIQ_KEY\u{1}U1\u{2}";

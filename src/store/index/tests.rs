@@ -47,6 +47,16 @@ impl Store {
 }
 
 #[test]
+fn a_file_whose_creation_was_cut_short_is_removed() {
+    let mut store = Store::new(3, 5);
+    store.index.put("T", "a", 1_000, DAY).unwrap();
+    store.index.flush().unwrap();
+    std::fs::write(store.folder.path().join("index/20990101000000000"), b"").unwrap();
+    store.reopen(Some(0));
+    assert_eq!((store.files().len(), store.all("a")), (1, vec![1_000]));
+}
+
+#[test]
 fn a_file_is_apaches() {
     let store = Store::new(3, 5);
     store.index.put("T", "a", 1_000, DAY).unwrap(); // hash 81906: slot 0
