@@ -44,5 +44,6 @@ pub use append::{AppendBatch, Appended};
 pub use config::{FlushDiskType, StoreConfig};
 pub use error::{PutError, StoreError};
 pub use fs::RealFs;
+pub use index::TAGS_PREFIX;
 pub use message_store::{Durability, FlushWatch, MessageStore, ShutdownReport};
 pub use reading::{GetLimits, GetResult, GetStatus, MessageFilter, QueryResult};

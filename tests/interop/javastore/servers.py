@@ -65,8 +65,8 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True)
 
     def configure(self, port, namesrv_port):
-        entries = {**SETTINGS, "storePathRootDir": self.root, "listenPort": port, "namesrvAddr": f"127.0.0.1:{namesrv_port}", **self.settings}
-        self.conf.write_text("".join(f"{key}={value}\n" for key, value in entries.items()))
+        place = {"storePathRootDir": self.root, "listenPort": port, "namesrvAddr": f"127.0.0.1:{namesrv_port}"}
+        write_properties(self.conf, {**SETTINGS, **place, **self.settings})
 
     def copy(self, folder):
         """As a crash leaves it: what a running server has in its files by now."""
@@ -78,6 +78,10 @@ class Store:
         for name in names:
             path = self.root / name
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def write_properties(path, entries):
+    path.write_text("".join(f"{key}={value}\n" for key, value in entries.items()))
 
 
 class Java:
