@@ -20,7 +20,7 @@ check:          ## format, lints, documentation
 	$(CARGO) clippy --all-targets --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --quiet
 
-interop: release ## official Java, Go, Python and JavaScript clients against a fresh server
+interop: release ## official Java, Go, Python and JavaScript clients against a fresh server; stores to Java brokers and back
 	tests/interop/run --petrel $(PETREL) $(ARGS)
 
 bench: release  ## parts, then the whole beside the null broker
