@@ -103,6 +103,16 @@ impl IndexFile {
         Ok(Ok((Self { path: path.to_owned(), file, geometry }, header)))
     }
 
+    /// Whether a header that [`IndexFile::open`] accepted fits the entries: the last one is of the record it names, none follows.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn agrees(&self, header: &IndexHeader) -> Result<bool, StoreError> {
+        let count = header.count.unsigned_abs();
+        let last = if count > 1 { self.entry(count - 1)?.physical_offset == header.end_physical_offset } else { true };
+        Ok(last && (count == self.geometry.entries || self.entry(count)? == IndexEntry::default()))
+    }
+
     /// Where the file lies.
     pub(super) fn path(&self) -> &Path {
         &self.path

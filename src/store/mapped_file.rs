@@ -87,6 +87,11 @@ impl MappedFile {
         &self.path
     }
 
+    /// The folder it lies in.
+    pub(super) fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("."))
+    }
+
     /// Physical offset of its first byte.
     pub(super) fn start(&self) -> i64 {
         self.start

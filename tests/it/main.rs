@@ -4,6 +4,7 @@ mod admin;
 mod broker;
 mod client;
 mod clients;
+mod filter;
 mod java_store;
 mod slow_disk;
 mod support;
