@@ -25,7 +25,7 @@ READERS = ("javastore-readers", "Plain")
 LATE_READERS = ("javastore-late-readers", "Plain")
 # What Petrel has no use for yet, and so leaves alone.
 LEFT_ALONE = [
-    "abort.bak", "compaction/**/*", "config/consumerFilter.json", "config/consumerOrderInfo.json", "config/timercheck",
+    "abort.bak", "compaction/**/*", "config/consumerOrderInfo.json", "config/timercheck",
     "config/timermetrics", "config/topicQueueMapping.json", "config/transactionMetrics", "lock", "rocksdbstore/*", "timerlog/*", "timerwheel",
 ]
 DERIVED = ("consumequeue", "index", "checkpoint")
@@ -96,6 +96,7 @@ def java_to_petrel(suite):
     changed = [name for name in before if before[name] != after.get(name)]
     if changed:
         raise Failed(f"petrel has changed {changed}")
+    keeps_filter(store)
 
 
 def java_refused(suite):
@@ -130,6 +131,7 @@ def back_to_java(suite):
         suite.client.do("decide", "java-1-half2")
         suite.client.do("delivered", "Delay", 1, "petrel-1-later")
         suite.write("java-2", FEATURES[suite.java.version])
+    keeps_filter(suite.store("from-java"))
 
 
 def and_again(suite):
@@ -141,6 +143,12 @@ def and_again(suite):
         suite.check("java-2", "at-rest")
         suite.client.do("read", *READERS)
         suite.write("petrel-2", PETREL_FEATURES)
+
+
+def keeps_filter(store):
+    text = (store.root / "config" / "consumerFilter.json").read_text()
+    if "javastore-selectors" not in text or "number > 3" not in text:
+        raise Failed(f"the filter is gone: {text}")
 
 
 def refuse_petrel(suite):
