@@ -25,7 +25,7 @@ check:          ## format, lints, documentation
 crash:          ## kills loaded brokers ROUNDS times (200) for each way of flushing
 	PETREL_CRASH_ROUNDS=$(ROUNDS) $(CARGO) test --release --quiet --test crash -- --nocapture
 
-interop: release ## official Java, Go, Python and JavaScript clients against a fresh server
+interop: release ## official Java, Go, Python and JavaScript clients against a fresh server; stores to Java brokers and back
 	tests/interop/run --petrel $(PETREL) $(ARGS)
 
 bench: release  ## parts, then the whole beside the null broker

@@ -30,7 +30,7 @@ const MAX_PENDING: usize = 1_000_000;
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// In front of tags that are looked for as a key.
-pub(super) const TAGS_PREFIX: &str = "T#";
+pub const TAGS_PREFIX: &str = "T#";
 
 /// All index files of a store.
 pub(super) struct Index {

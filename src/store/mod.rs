@@ -49,5 +49,6 @@ pub use cleaning::{DeletedMessages, DeletionListener};
 pub use config::{FlushDiskType, StoreConfig};
 pub use error::{PutError, StoreError};
 pub use fs::RealFs;
+pub use index::TAGS_PREFIX;
 pub use message_store::{Durability, FlushWatch, MessageStore, RecoveryReport, ShutdownReport};
 pub use reading::{GetLimits, GetResult, GetStatus, MessageFilter, QueryResult};

@@ -42,24 +42,25 @@ fn a_message_goes_in_and_comes_out() {
 #[test]
 fn the_unique_key_is_answered_and_kept() {
     let broker = TestBroker::start();
-    let answer = broker.send(&Send::new("T", "x").property("UNIQ_KEY", "0A0B").property("KEYS", "k1 k2")).expect(0);
+    let sent = Send::new("T", "x").property("UNIQ_KEY", "0A0B").property("KEYS", "k1 k2").property("TAGS", "red");
+    let answer = broker.send(&sent).expect(0);
     assert_eq!(answer.field("transactionId"), "0A0B");
     assert_eq!(broker.consume("T", 0, 1)[0].message_id(), "0A0B");
-    // By key, by unique key, by offset id.
-    let query = |key: &str, unique: bool| {
-        let mut fields = vec![("topic", "T"), ("key", key), ("maxNum", "10"), ("beginTimestamp", "0"), ("endTimestamp", "9999999999999")];
-        if unique {
-            fields.push(("_UNIQUE_KEY_QUERY", "true"));
-        }
-        broker.call(12, fields.as_slice(), Body::Empty)
+    // By key, by unique key, by tags, by offset id.
+    let query = |key: &str, kind: (&'static str, &'static str)| {
+        let fields = [("topic", "T"), ("key", key), ("maxNum", "10"), ("beginTimestamp", "0"), ("endTimestamp", "9999999999999"), kind];
+        broker.call(12, &fields, Body::Empty)
     };
-    for (key, unique) in [("k1", false), ("k2", false), ("0A0B", true)] {
-        until("the index", || query(key, unique).code() == 0);
-        let answer = query(key, unique);
+    let (by_key, by_unique_key, by_tags) = (("indexType", "K"), ("_UNIQUE_KEY_QUERY", "true"), ("indexType", "T"));
+    for (key, kind) in [("k1", by_key), ("k2", ("indexType", "")), ("k1", ("indexType", "Z")), ("0A0B", by_unique_key), ("red", by_tags)] {
+        until("the index", || query(key, kind).code() == 0);
+        let answer = query(key, kind);
         assert_eq!(bodies(&answer.messages()), ["x"]);
         assert!(answer.number("indexLastUpdateTimestamp") > 0);
     }
-    query("k3", false).refused(22, &["can not find message"]);
+    for (key, kind) in [("k3", by_key), ("red", by_key), ("red", by_unique_key), ("k1", by_tags)] {
+        query(key, kind).refused(22, &["can not find message"]);
+    }
     let (_, offset) = message_id::parse(&answer.field("msgId")).unwrap();
     let view = broker.call(33, &[("offset", offset.to_string().as_str())], Body::Empty).expect(0);
     assert_eq!(bodies(&view.messages()), ["x"]);

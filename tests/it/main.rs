@@ -5,6 +5,7 @@ mod broker;
 mod client;
 mod clients;
 mod filter;
+mod java_store;
 mod slow_disk;
 mod support;
 mod tools;

@@ -1,5 +1,6 @@
 //! Looking at messages: 12 (by key), 33 (by physical offset), 321 (a consume queue).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,6 +15,7 @@ use crate::remoting::code::{request as code, response};
 use crate::remoting::codec::MAX_FRAME_LEN;
 use crate::remoting::command::{Body, Command};
 use crate::remoting::header::query::{QueryConsumeQueueRequest, QueryMessageRequest, QueryMessageResponse, ViewMessageRequest};
+use crate::store::TAGS_PREFIX;
 
 use super::{Handler, client_view};
 
@@ -36,7 +38,8 @@ fn query_message(context: &Arc<BrokerContext>, request: &Command<'_>, responder:
     };
     // Several messages may carry one unique key (retries): a search for it must not stop at the first.
     let max = if header.unique_key { context.config.default_query_max } else { usize::try_from(header.max_num).unwrap_or(0) };
-    let found = context.store.query(&header.topic, &header.key, max, header.begin_timestamp, header.end_timestamp);
+    let key = if header.tags { Cow::from(format!("{TAGS_PREFIX}{}", header.key)) } else { header.key };
+    let found = context.store.query(&header.topic, &key, max, header.begin_timestamp, header.end_timestamp);
     let answer = QueryMessageResponse {
         index_last_update_timestamp: found.index_last_update_timestamp,
         index_last_update_phyoffset: found.index_last_update_physical_offset,

@@ -8,6 +8,11 @@ use crate::remoting::ext::{CustomHeader, FieldError, HeaderWriter};
 /// Free field of 12: the key is a unique key.
 pub const UNIQUE_KEY_QUERY: &str = "_UNIQUE_KEY_QUERY";
 
+/// Field of 12: what the key is. `T`: tags; anything else: a key.
+const INDEX_TYPE: &str = "indexType";
+/// Value of [`INDEX_TYPE`].
+const TAGS_TYPE: &str = "T";
+
 /// Header of 12.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueryMessageRequest<'a> {
@@ -23,6 +28,8 @@ pub struct QueryMessageRequest<'a> {
     pub end_timestamp: i64,
     /// The key is a unique key ([`UNIQUE_KEY_QUERY`]).
     pub unique_key: bool,
+    /// The key is the tags of messages; a unique key is none.
+    pub tags: bool,
 }
 
 impl<'a> QueryMessageRequest<'a> {
@@ -32,13 +39,15 @@ impl<'a> QueryMessageRequest<'a> {
     /// A needed field is missing or malformed.
     pub fn decode(command: &'a Command<'_>) -> Result<Self, FieldError> {
         let ext = &command.ext;
+        let unique_key = ext.bool(UNIQUE_KEY_QUERY).unwrap_or(false);
         Ok(Self {
             topic: ext.need_text("topic")?,
             key: ext.need_text("key")?,
             max_num: ext.need_i32("maxNum")?,
             begin_timestamp: ext.need_i64("beginTimestamp")?,
             end_timestamp: ext.need_i64("endTimestamp")?,
-            unique_key: ext.bool(UNIQUE_KEY_QUERY).unwrap_or(false),
+            unique_key,
+            tags: !unique_key && ext.text(INDEX_TYPE).as_deref() == Some(TAGS_TYPE),
         })
     }
 }
@@ -52,6 +61,8 @@ impl CustomHeader for QueryMessageRequest<'_> {
         out.int("endTimestamp", self.end_timestamp);
         if self.unique_key {
             out.bool(UNIQUE_KEY_QUERY, true);
+        } else if self.tags {
+            out.text(INDEX_TYPE, TAGS_TYPE);
         }
     }
 }

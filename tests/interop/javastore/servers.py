@@ -5,6 +5,7 @@ import ctypes
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -65,8 +66,8 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True)
 
     def configure(self, port, namesrv_port):
-        entries = {**SETTINGS, "storePathRootDir": self.root, "listenPort": port, "namesrvAddr": f"127.0.0.1:{namesrv_port}", **self.settings}
-        self.conf.write_text("".join(f"{key}={value}\n" for key, value in entries.items()))
+        place = {"storePathRootDir": self.root, "listenPort": port, "namesrvAddr": f"127.0.0.1:{namesrv_port}"}
+        write_properties(self.conf, {**SETTINGS, **place, **self.settings})
 
     def copy(self, folder):
         """As a crash leaves it: what a running server has in its files by now."""
@@ -78,6 +79,10 @@ class Store:
         for name in names:
             path = self.root / name
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def write_properties(path, entries):
+    path.write_text("".join(f"{key}={value}\n" for key, value in entries.items()))
 
 
 class Java:
@@ -234,11 +239,9 @@ def kill(process):
 
 
 def free_ports(count):
-    """The first of `count` neighbouring ports that are all free."""
+    """The first of `count` neighbouring ports that are all free, below those that the system gives to clients."""
     for _ in range(100):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            first = probe.getsockname()[1]
+        first = random.randrange(20_000, 32_000)
         if all(is_free(port) for port in range(first, first + count)):
             return first
     raise Failed("no free ports found")
@@ -247,7 +250,7 @@ def free_ports(count):
 def is_free(port):
     with socket.socket() as probe:
         try:
-            probe.bind(("127.0.0.1", port))
-        except (OSError, OverflowError):
+            probe.bind(("", port))
+        except OSError:
             return False
     return True

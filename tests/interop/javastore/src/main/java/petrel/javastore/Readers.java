@@ -11,10 +11,7 @@ import com.google.gson.JsonObject;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
-import org.apache.rocketmq.client.consumer.store.OffsetStore;
-import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
 import org.apache.rocketmq.common.message.MessageExt;
-import org.apache.rocketmq.common.message.MessageQueue;
 
 /** A push consumer of a group that has consumed before: it must go on where the group's offsets say, and nowhere else. */
 final class Readers {
@@ -47,15 +44,17 @@ final class Readers {
         consumer.start();
         try {
             Await.until("group " + group + " to get " + wanted, wanted::isEmpty);
-            // What is still being consumed is not committed at the end.
-            Await.until("group " + group + " to have consumed up to " + ends, () -> consumed(consumer, topic).equals(ends));
+            // What is still being consumed is not committed at the end, and what is committed at the very end may be lost on its way.
+            Await.until("the offsets of group " + group + " to reach " + ends, () -> {
+                consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
+                return committed(link, group, topic).equals(ends);
+            });
         } finally {
             consumer.shutdown();
         }
         if (!unwanted.isEmpty()) {
             throw new IllegalStateException("group " + group + " got what it had consumed before, or twice: " + unwanted);
         }
-        Await.until("the offsets of group " + group + " to reach " + ends, () -> committed(link, group, topic).equals(ends));
         return count;
     }
 
@@ -64,17 +63,6 @@ final class Readers {
         try (Link link = new Link(namesrv)) {
             Await.until("a route to " + topic, () -> link.ask(Link.GET_ROUTE, Link.fields("topic", topic), null).getCode() == Link.SUCCESS);
         }
-    }
-
-    private static Map<Integer, Long> consumed(DefaultMQPushConsumer consumer, String topic) throws Exception {
-        Map<Integer, Long> consumed = new HashMap<>();
-        OffsetStore offsets = consumer.getDefaultMQPushConsumerImpl().getOffsetStore();
-        for (MessageQueue queue : consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet()) {
-            if (queue.getTopic().equals(topic)) {
-                consumed.put(queue.getQueueId(), offsets.readOffset(queue, ReadOffsetType.READ_FROM_MEMORY));
-            }
-        }
-        return consumed;
     }
 
     private static void note(List<MessageExt> messages, String topic, Set<String> wanted, Set<String> unwanted) {

@@ -24,6 +24,8 @@ import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 final class Snapshot {
     /** 1024 queues that nobody writes to. */
     private static final String BENCHMARK_TOPIC = "BenchmarkTest";
+    /** So many messages of one tag in a second that a query for it does not find all. */
+    private static final String CROWDED_TOPIC = "Plain";
     /** Fewer than any broker limits a query to, so that nothing is cut off. */
     private static final int MAX_QUERY = 32;
 
@@ -32,9 +34,16 @@ final class Snapshot {
     private final JsonObject wanted;
     private final Set<String> wantedOffsets = new HashSet<>();
     private final JsonObject queues = new JsonObject();
-    /** Keys by topic; unique ones are marked. */
-    private final Map<String, Set<String>> keys = new TreeMap<>();
-    private final Map<String, Set<String>> uniqueKeys = new TreeMap<>();
+    /** By name. */
+    private final Map<String, Query> queries = new TreeMap<>();
+
+    /** What the index is asked: a key, a unique key, or (newer brokers) tags at a time. */
+    private record Query(String topic, String key, String type, long begin, long end) {
+        static Query of(JsonObject query) {
+            return new Query(query.get("topic").getAsString(), query.get("key").getAsString(), query.get("type").getAsString(),
+                query.get("begin").getAsLong(), query.get("end").getAsLong());
+        }
+    }
 
     private Snapshot(Link link, JsonObject wanted) {
         this.link = link;
@@ -84,7 +93,7 @@ final class Snapshot {
             }
         }
         taken.add("queues", queues);
-        taken.add("queries", queries());
+        taken.add("queries", answers());
         return taken;
     }
 
@@ -125,16 +134,24 @@ final class Snapshot {
     private void noteKeys(MessageExt message) {
         String unique = message.getProperty(MessageConst.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX);
         if (unique != null) {
-            uniqueKeys.computeIfAbsent(message.getTopic(), topic -> new TreeSet<>()).add(unique);
+            note(new Query(message.getTopic(), unique, "U", 0, Long.MAX_VALUE));
         }
         String words = message.getKeys();
         if (words != null) {
             for (String key : words.split(" ")) {
                 if (!key.isEmpty()) {
-                    keys.computeIfAbsent(message.getTopic(), topic -> new TreeSet<>()).add(key);
+                    note(new Query(message.getTopic(), key, "K", 0, Long.MAX_VALUE));
                 }
             }
         }
+        if (message.getTags() != null && !message.getTopic().equals(CROWDED_TOPIC)) {
+            long second = message.getStoreTimestamp() / 1000 * 1000;
+            note(new Query(message.getTopic(), message.getTags(), "T", second - 1000, second + 1999));
+        }
+    }
+
+    private void note(Query query) {
+        queries.put(query.toString(), query);
     }
 
     private void checkView(MessageExt message, JsonObject described) throws Exception {
@@ -145,49 +162,45 @@ final class Snapshot {
         }
     }
 
-    private JsonArray queries() throws Exception {
+    private JsonArray answers() throws Exception {
         JsonArray found = new JsonArray();
         if (wanted != null) {
             for (JsonElement query : wanted.has("queries") ? wanted.getAsJsonArray("queries") : new JsonArray()) {
-                JsonObject earlier = query.getAsJsonObject();
-                found.add(query(earlier.get("topic").getAsString(), earlier.get("key").getAsString(), earlier.get("unique").getAsBoolean()));
+                found.add(answer(Query.of(query.getAsJsonObject())));
             }
-            return found;
-        }
-        for (Map.Entry<String, Set<String>> topic : keys.entrySet()) {
-            for (String key : topic.getValue()) {
-                found.add(query(topic.getKey(), key, false));
-            }
-        }
-        for (Map.Entry<String, Set<String>> topic : uniqueKeys.entrySet()) {
-            for (String key : topic.getValue()) {
-                found.add(query(topic.getKey(), key, true));
+        } else {
+            for (Query query : queries.values()) {
+                found.add(answer(query));
             }
         }
         return found;
     }
 
-    private JsonObject query(String topic, String key, boolean unique) throws Exception {
-        Map<String, String> fields = Link.fields(
-            "topic", topic, "key", key, "maxNum", MAX_QUERY, "beginTimestamp", 0, "endTimestamp", Long.MAX_VALUE);
-        if (unique) {
+    private JsonObject answer(Query query) throws Exception {
+        Map<String, String> fields = Link.fields("topic", query.topic, "key", query.key, "maxNum", MAX_QUERY,
+            "beginTimestamp", query.begin, "endTimestamp", query.end);
+        if (query.type.equals("U")) {
             fields.put("_UNIQUE_KEY_QUERY", "true");
+        } else {
+            fields.put("indexType", query.type);
         }
         RemotingCommand answer = link.ask(Link.QUERY_MESSAGE, fields, null);
         Set<Long> offsets = new TreeSet<>();
         if (answer.getCode() == Link.SUCCESS) {
             Link.decode(answer.getBody()).forEach(message -> offsets.add(message.getCommitLogOffset()));
         } else if (answer.getCode() != Link.QUERY_NOT_FOUND) {
-            throw new IllegalStateException("query of " + key + " is refused with " + answer.getCode() + " " + answer.getRemark());
+            throw new IllegalStateException(query + " is refused with " + answer.getCode() + " " + answer.getRemark());
         }
-        JsonObject query = new JsonObject();
-        query.addProperty("topic", topic);
-        query.addProperty("key", key);
-        query.addProperty("unique", unique);
+        JsonObject described = new JsonObject();
+        described.addProperty("topic", query.topic);
+        described.addProperty("key", query.key);
+        described.addProperty("type", query.type);
+        described.addProperty("begin", query.begin);
+        described.addProperty("end", query.end);
         JsonArray list = new JsonArray();
         offsets.forEach(list::add);
-        query.add("offsets", list);
-        return query;
+        described.add("offsets", list);
+        return described;
     }
 
     static JsonObject describe(MessageExt message) {
@@ -197,6 +210,7 @@ final class Snapshot {
         described.addProperty("physicalOffset", message.getCommitLogOffset());
         described.addProperty("size", message.getStoreSize());
         described.addProperty("msgId", message.getMsgId());
+        described.addProperty("bodyLength", message.getBody() == null ? 0 : message.getBody().length);
         described.addProperty("bodyCrc", message.getBodyCRC());
         described.addProperty("bodySha256", sha256(message.getBody()));
         described.addProperty("flag", message.getFlag());
