@@ -19,6 +19,13 @@ pub trait Fs: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// The system's.
     fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn FsFile>>;
+    /// Opens for reading alone, where the file system knows the difference.
+    ///
+    /// # Errors
+    /// The system's.
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FsFile>> {
+        self.open(path, false)
+    }
     /// Creates a folder and its parents.
     ///
     /// # Errors
@@ -137,6 +144,10 @@ impl Fs for RealFs {
     fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn FsFile>> {
         let file = std::fs::OpenOptions::new().read(true).write(true).create(create).truncate(false).open(path)?;
         Ok(Arc::new(RealFile(file)))
+    }
+
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FsFile>> {
+        Ok(Arc::new(RealFile(std::fs::File::open(path)?)))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {

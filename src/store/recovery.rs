@@ -30,7 +30,7 @@ const BATCH: usize = 64 << 10;
 /// Time between two lines about the progress.
 const PROGRESS: Duration = Duration::from_secs(2);
 /// A checkpoint this far ahead of the newest record was written under a wrong clock, ms.
-const CLOCK_TOLERANCE_MS: i64 = 3_600_000;
+pub(super) const CLOCK_TOLERANCE_MS: i64 = 3_600_000;
 /// Marks that a sync has failed in the last run: what was dirty then may count as clean and yet not be on disk.
 pub(super) const SYNC_FAILED: &str = "sync_failed";
 
@@ -415,7 +415,10 @@ impl Recovery<'_> {
 }
 
 /// Length of the blank record at a position: 0 when there is none.
-fn blank_at(segment: &Segment, at: usize, file_size: usize) -> Result<usize, StoreError> {
+///
+/// # Errors
+/// The system's.
+pub(super) fn blank_at(segment: &Segment, at: usize, file_size: usize) -> Result<usize, StoreError> {
     let mut bytes = [0; crate::common::record::BLANK_SIZE];
     if at + bytes.len() > file_size {
         return Ok(0);
@@ -426,7 +429,10 @@ fn blank_at(segment: &Segment, at: usize, file_size: usize) -> Result<usize, Sto
 }
 
 /// Zeroes a file from `from` on; returns how many bytes were not zero. Holes stay holes.
-fn zero(segment: &Segment, from: usize, file_size: usize) -> Result<u64, StoreError> {
+///
+/// # Errors
+/// The system's.
+pub(super) fn zero(segment: &Segment, from: usize, file_size: usize) -> Result<u64, StoreError> {
     let failed = |what| move |error| StoreError::Io(what, segment.path.clone(), error);
     let (mut buffer, zeros) = (vec![0; BATCH], vec![0; BATCH]);
     let (mut at, mut zeroed) = (from, 0);

@@ -6,7 +6,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use crate::common::record::{self, Draft};
+use crate::common::record::{self, Draft, Record};
 use crate::common::sysflag;
 
 use super::append::blank;
@@ -123,6 +123,17 @@ pub(super) fn seal(segment: &Segment, hole: Hole, file_size: usize, store_timest
         at += size;
     }
     Ok(())
+}
+
+/// Whether a record fills a hole.
+pub(super) fn is_seal(record: &Record<'_>) -> bool {
+    let spare = record.total_size.saturating_sub(record::MIN_SIZE);
+    sysflag::transaction_type(record.sys_flag) == sysflag::TRANSACTION_ROLLBACK
+        && record.topic == &TOPIC[..TOPIC.len().min(spare)]
+        && record.queue_id == 0
+        && record.properties.is_empty()
+        && record.store_host.port() == 0
+        && record.store_host.ip().is_unspecified()
 }
 
 /// A record of exactly `size` bytes.

@@ -1,0 +1,3 @@
+//! stub
+/// Where repairs build.
+pub(super) const WORK_FOLDER: &str = "repair.tmp";
