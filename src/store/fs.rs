@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, RenameFlags, SeekFrom};
 
 use super::sys;
 
@@ -51,6 +51,14 @@ pub trait Fs: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// The system's.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Makes two paths change places, at once: nobody ever sees one of them missing.
+    ///
+    /// # Errors
+    /// The system's; `Unsupported` where it cannot.
+    fn exchange(&self, one: &Path, other: &Path) -> io::Result<()> {
+        let _ = (one, other);
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Entries of a folder with whether each is a folder, sorted by name; empty when it does not exist.
     ///
     /// # Errors
@@ -168,6 +176,13 @@ impl Fs for RealFs {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         std::fs::rename(from, to)
+    }
+
+    fn exchange(&self, one: &Path, other: &Path) -> io::Result<()> {
+        match rustix::fs::renameat_with(rustix::fs::CWD, one, rustix::fs::CWD, other, RenameFlags::EXCHANGE) {
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => Err(io::ErrorKind::Unsupported.into()),
+            exchanged => Ok(exchanged?),
+        }
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<(PathBuf, bool)>> {

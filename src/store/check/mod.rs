@@ -32,6 +32,7 @@ pub(super) mod log;
 mod positions;
 mod queues;
 mod read_only;
+pub(super) mod replay;
 pub mod report;
 #[cfg(test)]
 pub(super) mod tests;
@@ -44,7 +45,7 @@ use damage::{Holes, NextStart};
 use index::IndexCheck;
 use log::{Damage, Visitor, Walked};
 use queues::QueueCheck;
-pub(super) use queues::QueueState;
+pub(super) use queues::{QueueState, UnitSink};
 use read_only::ReadOnlyFs;
 
 /// What a check is to be like.
@@ -84,6 +85,7 @@ pub struct Progress {
 pub fn check(
     config: &StoreConfig, fs: &Arc<dyn Fs>, options: &CheckOptions, progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, StoreError> {
+    is_store(config, &**fs)?;
     let held = StoreLock::holder(&config.root, &**fs)?;
     match held {
         Some(locked) if !options.running => return Err(locked),
@@ -94,6 +96,20 @@ pub fn check(
         Some(locked) if held.is_none() => Err(locked), // what was found means nothing
         _ => Ok(examined.report),
     }
+}
+
+/// Whether a folder looks like a store's.
+///
+/// # Errors
+/// It does not.
+pub(super) fn is_store(config: &StoreConfig, fs: &dyn Fs) -> Result<(), StoreError> {
+    let root = config.root.as_path();
+    let log = config.commit_log_path.clone().unwrap_or_else(|| root.join("commitlog"));
+    if fs.exists(&log) || fs.exists(&root.join("consumequeue")) || fs.exists(&root.join("checkpoint")) {
+        return Ok(());
+    }
+    let why = "there is no store here: neither commitlog nor consumequeue nor checkpoint";
+    Err(StoreError::Damaged(root.to_owned(), why.to_owned()))
 }
 
 /// What a check found, for repair.
@@ -231,6 +247,7 @@ impl Visitor for Examiner<'_> {
             self.counts.sealed_records += 1;
             self.first_seal.get_or_insert(offset);
             self.holes.push(offset, offset + record.total_size as i64);
+            self.queues.seal(offset, record.total_size);
             return;
         }
         let found = Dispatched::read(record.properties);

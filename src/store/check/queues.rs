@@ -74,13 +74,38 @@ struct Run {
 }
 
 /// What a record says about its unit.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Wanted {
     offset: i64,
     size: i32,
     tags_code: i64,
     store_timestamp: i64,
     is_delayed: bool,
+}
+
+/// A record with a queue offset that is in doubt.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    at: i64,
+    wanted: Wanted,
+}
+
+/// Who wants to know which unit each record should have.
+pub(in crate::store) trait UnitSink {
+    /// Whether it cares for a queue; others are passed over.
+    fn wants(&self, topic: &str, queue_id: i32) -> bool;
+    /// The unit at a queue offset; they ascend.
+    ///
+    /// # Errors
+    /// Those of the sink.
+    fn unit(&mut self, topic: &str, queue_id: i32, at: i64, unit: CqUnit) -> Result<(), StoreError>;
+    /// The numbering begins again: what was told of the queue is void.
+    ///
+    /// # Errors
+    /// Those of the sink.
+    fn restart(&mut self, topic: &str, queue_id: i32) -> Result<(), StoreError>;
+    /// From here on a damaged record may be pointed at by this unit.
+    fn seal(&mut self, unit: CqUnit);
 }
 
 /// One queue.
@@ -101,8 +126,8 @@ struct Queue {
     /// Where the numbering begins.
     live_from: i64,
     restarts: u32,
-    /// A record that perhaps begins a new numbering: queue offset and what it wants.
-    candidate: Option<(i64, i64)>,
+    /// A record whose queue offset does not follow the one before; the next record tells whether it is right.
+    pending: Option<Pending>,
     /// Physical offsets of records whose queue offsets cannot be.
     odd: Vec<i64>,
     /// What could explain a gap, as counted at the last record.
@@ -128,8 +153,6 @@ pub(in crate::store) struct QueueState {
     pub(in crate::store) damaged: bool,
     /// It belongs to no topic there is, or is no simple queue.
     pub(in crate::store) ignored: bool,
-    /// Records before this physical offset are of an older numbering.
-    pub(in crate::store) live_from: i64,
     /// The next record's queue offset, as far as records and right units tell.
     pub(in crate::store) end: i64,
 }
@@ -150,6 +173,7 @@ pub(in crate::store) struct QueueCheck<'a> {
     windows: usize,
     units: u64,
     odd_topics: u64,
+    sink: Option<&'a mut dyn UnitSink>,
     error: Option<StoreError>,
 }
 
@@ -173,6 +197,7 @@ impl<'a> QueueCheck<'a> {
             windows: WINDOW_UNITS.1,
             units: 0,
             odd_topics: 0,
+            sink: None,
             error: None,
         };
         for folder in folders.folders {
@@ -182,6 +207,21 @@ impl<'a> QueueCheck<'a> {
             queue.skipped = folder.topic.starts_with(LIGHT_PREFIX);
         }
         this
+    }
+
+    /// Tells `sink` the unit of each record.
+    pub(in crate::store) fn tell_units(&mut self, sink: &'a mut dyn UnitSink) {
+        for queue in &mut self.queues {
+            queue.skipped |= !sink.wants(&queue.topic, queue.queue_id);
+        }
+        self.sink = Some(sink);
+    }
+
+    /// A record that holds the place of damaged ones.
+    pub(in crate::store) fn seal(&mut self, physical_offset: i64, size: usize) {
+        if let (Some(sink), Ok(size)) = (&mut self.sink, i32::try_from(size)) {
+            sink.seal(CqUnit { physical_offset, size, tags_code: 0 });
+        }
     }
 
     fn add(&mut self, topic: &str, queue_id: i32) -> usize {
@@ -202,7 +242,8 @@ impl<'a> QueueCheck<'a> {
         self.last = found.unwrap_or_else(|| {
             let place = self.add(topic, queue_id);
             // queues of another kind have their own folders
-            self.queues[place].skipped = self.fs.exists(&self.batch_root().join(topic));
+            let unwanted = self.sink.as_ref().is_some_and(|sink| !sink.wants(topic, queue_id));
+            self.queues[place].skipped = unwanted || self.fs.exists(&self.batch_root().join(topic));
             place
         });
         self.last
@@ -244,83 +285,102 @@ impl<'a> QueueCheck<'a> {
         }
     }
 
+    /// Decides which queue offset the record has: the one it states, unless that does not follow the one before and nothing speaks for it.
     fn compare(&mut self, place: usize, at: i64, wanted: Wanted, holes: &Holes) -> Result<(), StoreError> {
         let queue = &self.queues[place];
+        let next = queue.next;
         if queue.skipped {
             return Ok(());
         }
-        let next = queue.next;
-        if at < 0 || at > i64::MAX / UNIT - MAX_GAP || (next >= 0 && at > next + MAX_GAP) {
-            self.odd(place, at, wanted);
+        let can_be = (0..=i64::MAX / UNIT - MAX_GAP).contains(&at);
+        if next < 0 && can_be {
+            self.begin(place, at, wanted, holes)?;
+            return self.accept(place, at, wanted);
+        }
+        if at == next {
+            self.drop_pending(place);
+            return self.accept(place, at, wanted);
+        }
+        if next >= 0 && self.points_to(place, next, wanted.offset)? {
+            self.drop_pending(place);
+            self.odd(place, Pending { at, wanted });
+            return self.accept(place, next, wanted);
+        }
+        if !can_be || at > next + MAX_GAP {
+            self.odd(place, Pending { at, wanted });
             return Ok(());
         }
-        if next >= 0 && at < next {
-            return self.backward(place, at, wanted);
+        if self.points_to(place, at, wanted.offset)? {
+            self.drop_pending(place);
+            self.jump(place, at, wanted, holes)?;
+            return self.accept(place, at, wanted);
         }
-        if let Some(candidate) = self.queues[place].candidate.take() {
-            if candidate.0 + 1 == at && !self.queues[place].has_folder {
-                self.begin_anew(place, candidate, wanted)?;
-                return self.unit(place, at, wanted);
+        match self.queues[place].pending.take() {
+            Some(before) if before.at + 1 == at => {
+                self.jump(place, before.at, before.wanted, holes)?;
+                self.accept(place, before.at, before.wanted)?;
+                self.accept(place, at, wanted)
             }
-            self.queues[place].note(Run::one(Wrong::Twice, candidate.0, candidate.1, 0));
-        }
-        let explained = holes.met() + Holes::gaps_before(self.log, wanted.offset);
-        if next < 0 {
-            self.begin(place, at, wanted, holes)?;
-        } else if at > next {
-            self.between(place, next, at, holes)?;
-            let queue = &mut self.queues[place];
-            if queue.explained == explained && queue.odd.is_empty() {
-                queue.note(Run { to: at, count: (at - next).unsigned_abs(), ..Run::one(Wrong::Gap, next, wanted.offset, 0) });
-            }
-        }
-        self.queues[place].explained = explained;
-        self.unit(place, at, wanted)
-    }
-
-    /// A queue offset that has been: a new numbering if the queue says so, or if the next record goes on from it.
-    fn backward(&mut self, place: usize, at: i64, wanted: Wanted) -> Result<(), StoreError> {
-        let candidate = self.queues[place].candidate.take();
-        let there = self.read_unit(place, at)?;
-        let agrees = there.is_some_and(|unit| unit.is_present() && unit.physical_offset == wanted.offset);
-        match candidate {
-            Some(before) if before.0 + 1 == at => self.begin_anew(place, before, wanted)?,
-            _ if agrees => self.queues[place].restart((at, wanted.offset)),
-            _ => {
-                if let Some((before, offset)) = candidate {
-                    self.queues[place].note(Run::one(Wrong::Twice, before, offset, 0));
+            before => {
+                if let Some(before) = before {
+                    self.odd(place, before);
                 }
-                let queue = &mut self.queues[place];
-                queue.candidate = Some((at, wanted.offset));
-                queue.remember_odd(wanted.offset);
-                return Ok(());
+                self.queues[place].pending = Some(Pending { at, wanted });
+                Ok(())
             }
         }
-        self.unit(place, at, wanted)
     }
 
-    /// A new numbering began with a record that was passed over: its place is known, its size and tags code are not any more.
-    fn begin_anew(&mut self, place: usize, (at, offset): (i64, i64), follower: Wanted) -> Result<(), StoreError> {
-        let there = self.read_unit(place, at)?;
-        let queue = &mut self.queues[place];
-        queue.restart((at, offset));
-        queue.records = 1;
-        if there.is_none_or(|unit| unit.physical_offset != offset) {
-            queue.note(Run::one(Wrong::Missing, at, offset, follower.store_timestamp));
+    fn points_to(&mut self, place: usize, at: i64, physical_offset: i64) -> Result<bool, StoreError> {
+        Ok(self.read_unit(place, at)?.is_some_and(|unit| unit.is_present() && unit.physical_offset == physical_offset))
+    }
+
+    /// The record that waited for a follower got none: it has not the queue offset that it states.
+    fn drop_pending(&mut self, place: usize) {
+        if let Some(pending) = self.queues[place].pending.take() {
+            self.odd(place, pending);
         }
+    }
+
+    fn odd(&mut self, place: usize, Pending { at, wanted }: Pending) {
+        let queue = &mut self.queues[place];
+        if queue.odd.len() < MAX_ODD {
+            queue.odd.push(wanted.offset);
+        }
+        let what = if at >= 0 && at < queue.next { Wrong::Twice } else { Wrong::Odd };
+        queue.note(Run::one(what, at, wanted.offset, wanted.store_timestamp));
+    }
+
+    /// The numbering goes on at `at`: over a gap, or anew.
+    fn jump(&mut self, place: usize, at: i64, wanted: Wanted, holes: &Holes) -> Result<(), StoreError> {
+        let explained = self.explanations(wanted.offset, holes);
+        let next = self.queues[place].next;
+        if at < next {
+            self.queues[place].restart(at, wanted.offset);
+            if let Some(sink) = &mut self.sink {
+                sink.restart(&self.queues[place].topic, self.queues[place].queue_id)?;
+            }
+            return Ok(());
+        }
+        self.between(place, next, at, holes)?;
+        let queue = &mut self.queues[place];
+        if queue.explained == explained && queue.odd.is_empty() {
+            queue.note(Run { to: at, count: (at - next).unsigned_abs(), ..Run::one(Wrong::Gap, next, wanted.offset, 0) });
+        }
+        queue.explained = explained;
         Ok(())
     }
 
-    fn odd(&mut self, place: usize, at: i64, wanted: Wanted) {
-        let queue = &mut self.queues[place];
-        queue.remember_odd(wanted.offset);
-        queue.note(Run::one(Wrong::Odd, at, wanted.offset, wanted.store_timestamp));
+    /// What could explain that records are not there.
+    fn explanations(&self, offset: i64, holes: &Holes) -> u64 {
+        holes.met() + Holes::gaps_before(self.log, offset)
     }
 
     /// The first record of a queue: what lies in front of it has expired.
     fn begin(&mut self, place: usize, at: i64, wanted: Wanted, holes: &Holes) -> Result<(), StoreError> {
+        let explained = self.explanations(wanted.offset, holes);
         let queue = &mut self.queues[place];
-        (queue.first, queue.live_from) = (at, wanted.offset);
+        (queue.first, queue.live_from, queue.explained) = (at, wanted.offset, explained);
         let first = queue.files.first().map_or(at, |(start, _)| start / UNIT);
         let end = queue.files.last().map_or(0, |(start, len)| (start + *len as i64) / UNIT);
         for offset in first..at.min(end) {
@@ -361,9 +421,13 @@ impl<'a> QueueCheck<'a> {
         }
     }
 
-    /// The unit of a record.
-    fn unit(&mut self, place: usize, at: i64, wanted: Wanted) -> Result<(), StoreError> {
+    /// The record has this queue offset: compares its unit.
+    fn accept(&mut self, place: usize, at: i64, wanted: Wanted) -> Result<(), StoreError> {
         self.units += 1;
+        if let Some(sink) = &mut self.sink {
+            let unit = CqUnit { physical_offset: wanted.offset, size: wanted.size, tags_code: wanted.tags_code };
+            sink.unit(&self.queues[place].topic, self.queues[place].queue_id, at, unit)?;
+        }
         let there = self.read_unit(place, at)?.filter(CqUnit::is_present);
         let what = match there {
             None => Some(Wrong::Missing),
@@ -458,13 +522,14 @@ impl<'a> QueueCheck<'a> {
 
     /// Units behind the last record.
     fn behind(&mut self, place: usize, end: i64, holes: &Holes) -> Result<(), StoreError> {
-        if let Some((at, offset)) = self.queues[place].candidate.take() {
-            if self.queues[place].has_folder || at > 0 {
-                self.queues[place].note(Run::one(Wrong::Twice, at, offset, 0));
+        if let Some(pending) = self.queues[place].pending.take() {
+            let queue = &self.queues[place];
+            // nothing speaks against a topic that was made anew, nor against the last record behind a gap
+            if pending.at >= queue.next || (pending.at == 0 && !queue.has_folder) {
+                self.jump(place, pending.at, pending.wanted, holes)?;
+                self.accept(place, pending.at, pending.wanted)?;
             } else {
-                self.queues[place].restart((at, offset)); // nothing speaks against a topic that was made anew
-                self.queues[place].note(Run::one(Wrong::Missing, at, offset, 0));
-                self.queues[place].next = at + 1;
+                self.odd(place, pending);
             }
         }
         let queue = &self.queues[place];
@@ -636,7 +701,6 @@ impl<'a> QueueCheck<'a> {
             has_folder: queue.has_folder,
             damaged: queue.is_damaged(),
             ignored: queue.skipped || self.is_unknown(queue),
-            live_from: queue.live_from,
             end: queue.next.max(queue.tail_end).max(0),
         };
         self.queues.iter().map(state).collect()
@@ -680,7 +744,7 @@ impl Queue {
             records: 0,
             live_from: 0,
             restarts: 0,
-            candidate: None,
+            pending: None,
             odd: Vec::new(),
             explained: 0,
             runs: Vec::new(),
@@ -704,14 +768,8 @@ impl Queue {
         }
     }
 
-    fn remember_odd(&mut self, physical_offset: i64) {
-        if self.odd.len() < MAX_ODD {
-            self.odd.push(physical_offset);
-        }
-    }
-
     /// A new numbering begins with this record.
-    fn restart(&mut self, (at, physical_offset): (i64, i64)) {
+    fn restart(&mut self, at: i64, physical_offset: i64) {
         self.restarts += 1;
         self.runs.clear();
         self.uncounted = 0;
