@@ -18,6 +18,11 @@ impl Holes {
     /// Adds one; they come in order.
     pub(in crate::store) fn push(&mut self, start: i64, end: i64) {
         self.met += 1;
+        self.push_blank(start, end);
+    }
+
+    /// Adds the rest of a file. Every file has one, so it explains what points there, but not that something is missing.
+    pub(in crate::store) fn push_blank(&mut self, start: i64, end: i64) {
         let has_room = self.ranges.len() < MAX_RANGES;
         match self.ranges.last_mut() {
             Some(last) if last.1 == start => last.1 = end,

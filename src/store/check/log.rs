@@ -23,6 +23,8 @@ const BATCH: usize = 64 << 10;
 pub(in crate::store) trait Visitor {
     /// A record at a physical offset.
     fn record(&mut self, record: &Record<'_>, offset: i64);
+    /// The rest of a file, behind its last record: whatever is in there was given up.
+    fn blank(&mut self, start: i64, end: i64);
     /// Something that is no record.
     fn damage(&mut self, damage: &Damage);
     /// The walk has come so far.
@@ -143,9 +145,9 @@ impl Walk<'_> {
                 Found::Record(record, place) => {
                     let next = Place { at: place.at + record.total_size, ..place };
                     let offset = segments[place.index].start + place.at as i64;
+                    self.blanks(first, segments, expected, place.index)?;
                     self.walked.last_record = Some((offset, record.store_timestamp));
                     self.visitor.record(&record, offset);
-                    self.blanks(first, segments, expected, place.index)?;
                     self.moved(offset);
                     expected = next;
                     continue;
@@ -200,6 +202,7 @@ impl Walk<'_> {
             let mut bytes = [0; 4];
             segment.file.read_exact_at(&mut bytes, at as u64).map_err(|error| StoreError::Io("read", segment.path.clone(), error))?;
             let stated = i32::from_be_bytes(bytes);
+            self.visitor.blank(segment.start + at as i64, segment.start + self.files.file_size as i64);
             if usize::try_from(stated) != Ok(left) {
                 self.walked.blanks.push(WrongBlank { index: first + index, at, stated });
             }

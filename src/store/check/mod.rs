@@ -262,6 +262,10 @@ impl Visitor for Examiner<'_> {
         }
     }
 
+    fn blank(&mut self, start: i64, end: i64) {
+        self.holes.push_blank(start, end);
+    }
+
     fn damage(&mut self, damage: &Damage) {
         self.holes.push(damage.start, damage.end);
     }

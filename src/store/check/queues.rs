@@ -362,9 +362,9 @@ impl<'a> QueueCheck<'a> {
             }
             return Ok(());
         }
-        self.between(place, next, at, holes)?;
+        let is_held = self.between(place, next, at, holes)?;
         let queue = &mut self.queues[place];
-        if queue.explained == explained && queue.odd.is_empty() {
+        if queue.explained == explained && queue.odd.is_empty() && !is_held {
             queue.note(Run { to: at, count: (at - next).unsigned_abs(), ..Run::one(Wrong::Gap, next, wanted.offset, 0) });
         }
         queue.explained = explained;
@@ -394,16 +394,21 @@ impl<'a> QueueCheck<'a> {
         Ok(())
     }
 
-    /// Queue offsets of a gap.
-    fn between(&mut self, place: usize, from: i64, to: i64, holes: &Holes) -> Result<(), StoreError> {
+    /// Queue offsets of a gap; whether units hold the place of all of them.
+    fn between(&mut self, place: usize, from: i64, to: i64, holes: &Holes) -> Result<bool, StoreError> {
+        let mut is_held = true;
         for offset in from..to {
-            let Some(unit) = self.read_unit(place, offset)? else { continue };
+            let Some(unit) = self.read_unit(place, offset)? else {
+                is_held = false;
+                continue;
+            };
             self.units += 1;
             // between records none has expired
             let what = self.without_record(place, &unit, holes).unwrap_or(Wrong::Bogus);
+            is_held &= matches!(what, Wrong::Filler | Wrong::OfDamage);
             self.queues[place].note(Run::one(what, offset, unit.physical_offset, 0));
         }
-        Ok(())
+        Ok(is_held)
     }
 
     /// What a unit is that no record calls for; `None` for one whose record has expired.

@@ -135,3 +135,415 @@ fn a_healthy_store_is_clean_and_nothing_is_touched() {
         assert_eq!(stored.len(), 40 * 9);
     }
 }
+
+// ---- damaged stores ----
+
+pub(in crate::store) type Stored = [(String, i32, Appended)];
+/// What is told: kind, severity, how many.
+pub(in crate::store) type Told = (Kind, Severity, u64);
+
+/// A way to damage a store.
+pub(in crate::store) struct Case {
+    pub(in crate::store) name: &'static str,
+    /// Damages the store; returns the physical offsets of messages that are lost.
+    pub(in crate::store) damage: fn(&Path, &Stored) -> Vec<i64>,
+    /// What is told but for notes.
+    pub(in crate::store) told: &'static [Told],
+    /// A repair leaves these.
+    pub(in crate::store) left: &'static [Told],
+}
+
+const ERROR: Severity = Severity::Error;
+const WARNING: Severity = Severity::Warning;
+
+/// Changes bytes of a file.
+pub(in crate::store) fn patch(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = std::fs::read(path).unwrap();
+    change(&mut bytes);
+    std::fs::write(path, bytes).unwrap();
+}
+
+pub(in crate::store) fn log_file(root: &Path, offset: i64) -> PathBuf {
+    root.join("commitlog").join(format!("{:020}", offset - offset % FILE_SIZE as i64))
+}
+
+/// Changes the bytes of a record.
+fn patch_record(root: &Path, record: Appended, change: impl FnOnce(&mut [u8])) {
+    let at = record.physical_offset as usize % FILE_SIZE;
+    patch(&log_file(root, record.physical_offset), |bytes| change(&mut bytes[at..at + record.size]));
+}
+
+/// The messages of one queue.
+pub(in crate::store) fn of_queue(stored: &Stored, topic: &str, queue_id: i32) -> Vec<Appended> {
+    stored.iter().filter(|(other, id, _)| other == topic && *id == queue_id).map(|(.., appended)| *appended).collect()
+}
+
+fn queue_file(root: &Path, topic: &str, queue_id: i32, file: usize) -> PathBuf {
+    root.join("consumequeue").join(topic).join(queue_id.to_string()).join(format!("{:020}", file * 1000))
+}
+
+/// Changes one unit of queue B/1.
+fn patch_unit(root: &Path, at: usize, change: impl FnOnce(&mut [u8])) {
+    patch(&queue_file(root, "B", 1, at / 50), |bytes| change(&mut bytes[at % 50 * 20..][..20]));
+}
+
+fn unit(record: &Appended, tags_code: i64) -> [u8; 20] {
+    crate::store::consume_queue::CqUnit { physical_offset: record.physical_offset, size: record.size as i32, tags_code }.encode()
+}
+
+fn first_index_file(root: &Path) -> PathBuf {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(root.join("index")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files.remove(0)
+}
+
+const FIRST_ENTRY: usize = 40 + 101 * 4 + 20;
+
+/// Behind the last record.
+fn log_end(root: &Path) -> (PathBuf, usize) {
+    let flushed = std::fs::read(root.join("checkpoint")).unwrap();
+    let end = i64::from_be_bytes(flushed[64..72].try_into().unwrap());
+    (log_file(root, end), end as usize % FILE_SIZE)
+}
+
+fn patch_checkpoint(root: &Path, at: usize, value: i64) {
+    patch(&root.join("checkpoint"), |bytes| bytes[at..at + 8].copy_from_slice(&value.to_be_bytes()));
+}
+
+pub(in crate::store) fn cases() -> Vec<Case> {
+    let case = |name, told, damage| Case { name, damage, told, left: &[] };
+    vec![
+        case("nothing", &[], |_, _| vec![]),
+        // ---- the log ----
+        case("one bit of a body in the middle", &[(Kind::DamagedRecords, ERROR, 1)], |root, stored| {
+            let record = of_queue(stored, "B", 1)[20];
+            patch_record(root, record, |bytes| bytes[100] ^= 1);
+            vec![record.physical_offset]
+        }),
+        case("one bit of a body in the first record of a file", &[(Kind::DamagedRecords, ERROR, 1)], |root, stored| {
+            let first = stored.iter().find(|(.., appended)| appended.physical_offset == FILE_SIZE as i64);
+            let record = first.map_or_else(|| of_queue(stored, "C", 1)[30], |(.., appended)| *appended);
+            patch_record(root, record, |bytes| bytes[100] ^= 1);
+            vec![record.physical_offset]
+        }),
+        case("total size of a record in the middle", &[(Kind::DamagedRecords, ERROR, 1)], |root, stored| {
+            let record = of_queue(stored, "A", 1)[10];
+            patch_record(root, record, |bytes| bytes[3] ^= 1);
+            vec![record.physical_offset]
+        }),
+        case("magic of a record in the middle", &[(Kind::DamagedRecords, ERROR, 1)], |root, stored| {
+            let record = of_queue(stored, "A", 1)[10];
+            patch_record(root, record, |bytes| bytes[5] = 0);
+            vec![record.physical_offset]
+        }),
+        case("two neighbours and one apart", &[(Kind::DamagedRecords, ERROR, 2)], |root, stored| {
+            let (a, b) = (of_queue(stored, "B", 0)[7], of_queue(stored, "B", 1)[7]);
+            let apart = of_queue(stored, "C", 0)[40];
+            for record in [a, b, apart] {
+                patch_record(root, record, |bytes| bytes[90] ^= 4);
+            }
+            vec![a.physical_offset, b.physical_offset, apart.physical_offset]
+        }),
+        case("a sector of zeros", &[(Kind::DamagedRecords, ERROR, 1)], |root, stored| {
+            let at = of_queue(stored, "B", 0)[25].physical_offset as usize / 512 * 512 + 512;
+            patch(&log_file(root, at as i64), |bytes| bytes[at % FILE_SIZE..][..512].fill(0));
+            let hit = |record: &Appended| (record.physical_offset as usize) < at + 512 && record.end() as usize > at;
+            stored.iter().filter(|(.., record)| hit(record)).map(|(.., record)| record.physical_offset).collect()
+        }),
+        case("the last record is torn", &[(Kind::TornTail, ERROR, 1), (Kind::LogShortened, ERROR, 1), (Kind::CheckpointField, ERROR, 1)], |root, _| {
+            let (file, end) = log_end(root);
+            patch(&file, |bytes| bytes[end - 60..end].fill(0));
+            vec![]
+        }),
+        case(
+            "the last record is torn after an abrupt stop",
+            &[(Kind::CheckpointField, ERROR, 1), (Kind::TornTail, WARNING, 1), (Kind::Abort, WARNING, 1)],
+            |root, _| {
+                let (file, end) = log_end(root);
+                patch(&file, |bytes| bytes[end - 60..end].fill(0));
+                patch_checkpoint(root, 64, 1_000);
+                std::fs::write(root.join("abort"), b"1").unwrap();
+                vec![]
+            },
+        ),
+        case("no blank record", &[(Kind::BlankMissing, ERROR, 1)], |root, stored| {
+            let last = stored.iter().filter(|(.., record)| record.end() <= FILE_SIZE as i64).map(|(.., record)| record.end()).max().unwrap();
+            patch(&log_file(root, 0), |bytes| {
+                let blank = bytes[last as usize..].windows(4).rposition(|bytes| bytes == 0xCBD4_3194u32.to_be_bytes()).unwrap();
+                bytes[last as usize + blank - 4..].fill(0);
+            });
+            vec![]
+        }),
+        case("a blank record with another length", &[(Kind::BlankSize, WARNING, 1)], |root, _| {
+            patch(&log_file(root, 0), |bytes| {
+                let blank = bytes.windows(4).rposition(|bytes| bytes == 0xCBD4_3194u32.to_be_bytes()).unwrap();
+                bytes[blank - 1] ^= 1;
+            });
+            vec![]
+        }),
+        case("the last file is cut behind its records", &[(Kind::LogFileShort, ERROR, 1)], |root, _| {
+            let (file, end) = log_end(root);
+            patch(&file, |bytes| bytes.truncate(end + 10));
+            vec![]
+        }),
+        case("a file in the middle is cut", &[(Kind::LogFileShort, ERROR, 1), (Kind::DamagedRecords, ERROR, 1)], |root, stored| {
+            let record = *stored.iter().map(|(.., record)| record).find(|record| record.physical_offset > FILE_SIZE as i64 * 3 / 2).unwrap();
+            patch(&log_file(root, record.physical_offset), |bytes| bytes.truncate(record.physical_offset as usize % FILE_SIZE + 50));
+            let hit = |lost: &Appended| (record.physical_offset..2 * FILE_SIZE as i64).contains(&lost.physical_offset);
+            stored.iter().filter(|(.., record)| hit(record)).map(|(.., record)| record.physical_offset).collect()
+        }),
+        case("an empty file behind the last", &[(Kind::LogFileEmpty, WARNING, 1)], |root, _| {
+            let (file, _) = log_end(root);
+            let start: i64 = file.file_name().unwrap().to_str().unwrap().parse().unwrap();
+            std::fs::write(log_file(root, start + FILE_SIZE as i64), b"").unwrap();
+            vec![]
+        }),
+        case("files of zeros behind the last", &[(Kind::SurplusFile, WARNING, 2)], |root, _| {
+            let (file, _) = log_end(root);
+            let start: i64 = file.file_name().unwrap().to_str().unwrap().parse().unwrap();
+            for next in 1..3 {
+                std::fs::write(log_file(root, start + next * FILE_SIZE as i64), [0; FILE_SIZE]).unwrap();
+            }
+            vec![]
+        }),
+        case("a file without records behind the last", &[(Kind::TornTail, ERROR, 1), (Kind::SurplusFile, WARNING, 1)], |root, _| {
+            let (file, _) = log_end(root);
+            let start: i64 = file.file_name().unwrap().to_str().unwrap().parse().unwrap();
+            std::fs::write(log_file(root, start + FILE_SIZE as i64), [7; FILE_SIZE]).unwrap();
+            vec![]
+        }),
+        case("the oldest file was removed", &[], |root, stored| {
+            std::fs::remove_file(log_file(root, 0)).unwrap();
+            stored.iter().filter(|(.., record)| record.physical_offset < FILE_SIZE as i64).map(|(.., record)| record.physical_offset).collect()
+        }),
+        Case {
+            name: "a file in the middle was removed",
+            told: &[(Kind::LogFileMissing, ERROR, 1)],
+            left: &[(Kind::LogFileMissing, ERROR, 1)],
+            damage: |root, stored| {
+                std::fs::remove_file(log_file(root, FILE_SIZE as i64)).unwrap();
+                let hit = |record: &Appended| record.physical_offset / FILE_SIZE as i64 == 1;
+                stored.iter().filter(|(.., record)| hit(record)).map(|(.., record)| record.physical_offset).collect()
+            },
+        },
+        Case {
+            name: "files that are none of the store's",
+            told: &[(Kind::StrayFile, WARNING, 3)],
+            left: &[(Kind::StrayFile, WARNING, 3)],
+            damage: |root, _| {
+                for name in ["commitlog/.DS_Store", "consumequeue/A/0/x.bak", "index/notes"] {
+                    std::fs::write(root.join(name), b"x").unwrap();
+                }
+                vec![]
+            },
+        },
+        // ---- consume queues ----
+        case("a queue's folder was removed", &[(Kind::QueueMissing, ERROR, 60)], |root, _| {
+            std::fs::remove_dir_all(root.join("consumequeue/B/1")).unwrap();
+            vec![]
+        }),
+        case("all queues were removed", &[(Kind::QueueMissing, ERROR, 540)], |root, _| {
+            std::fs::remove_dir_all(root.join("consumequeue")).unwrap();
+            vec![]
+        }),
+        case("a queue's last file was removed", &[(Kind::UnitMissing, ERROR, 10)], |root, _| {
+            std::fs::remove_file(queue_file(root, "B", 1, 1)).unwrap();
+            vec![]
+        }),
+        case("a queue's middle file was removed", &[(Kind::QueueFileMissing, ERROR, 1), (Kind::UnitMissing, ERROR, 50)], |root, _| {
+            std::fs::remove_file(queue_file(root, "A", 0, 1)).unwrap();
+            vec![]
+        }),
+        case("a queue's first file was removed", &[(Kind::UnitMissing, ERROR, 50)], |root, _| {
+            std::fs::remove_file(queue_file(root, "A", 0, 0)).unwrap();
+            vec![]
+        }),
+        case("a queue's file was cut", &[(Kind::QueueFile, ERROR, 1), (Kind::UnitMissing, ERROR, 20)], |root, _| {
+            patch(&queue_file(root, "B", 1, 0), |bytes| bytes.truncate(30 * 20 + 7));
+            vec![]
+        }),
+        case("a queue's last file has no byte", &[(Kind::UnitMissing, ERROR, 10), (Kind::QueueFile, WARNING, 1)], |root, _| {
+            patch(&queue_file(root, "B", 1, 1), Vec::clear);
+            vec![]
+        }),
+        case("units of zeros", &[(Kind::UnitMissing, ERROR, 2)], |root, _| {
+            patch_unit(root, 10, |bytes| bytes.fill(0));
+            patch_unit(root, 11, |bytes| bytes.fill(0));
+            vec![]
+        }),
+        case("a torn unit at the end", &[(Kind::UnitMissing, ERROR, 1)], |root, _| {
+            patch_unit(root, 59, |bytes| bytes[7..].fill(0));
+            vec![]
+        }),
+        case("a unit that points elsewhere", &[(Kind::UnitWrong, ERROR, 1)], |root, stored| {
+            let other = of_queue(stored, "A", 0)[3];
+            patch_unit(root, 10, |bytes| bytes.copy_from_slice(&unit(&other, 0)));
+            vec![]
+        }),
+        case("a unit of another size", &[(Kind::UnitWrong, ERROR, 1)], |root, _| {
+            patch_unit(root, 10, |bytes| bytes[11] ^= 1);
+            vec![]
+        }),
+        case("a unit with another tags code", &[(Kind::UnitTagsCode, ERROR, 1)], |root, _| {
+            patch_unit(root, 10, |bytes| bytes[19] ^= 1);
+            vec![]
+        }),
+        case("shifted units", &[(Kind::UnitMissing, ERROR, 1), (Kind::UnitShifted, ERROR, 19), (Kind::UnitWrong, ERROR, 1)], |root, _| {
+            patch(&queue_file(root, "B", 1, 0), |bytes| bytes.copy_within(28 * 20..48 * 20, 29 * 20)); // unit 48 is lost
+            patch_unit(root, 28, |bytes| bytes.fill(0));
+            vec![]
+        }),
+        case("a filler in place of a unit", &[(Kind::UnitMissing, ERROR, 1)], |root, _| {
+            patch_unit(root, 10, |bytes| bytes.copy_from_slice(&crate::store::consume_queue::CqUnit::FILLER.encode()));
+            vec![]
+        }),
+        case("a unit too many", &[(Kind::UnitBogus, ERROR, 1)], |root, stored| {
+            let other = of_queue(stored, "A", 0)[3];
+            patch_unit(root, 60, |bytes| bytes.copy_from_slice(&unit(&other, 0)));
+            vec![]
+        }),
+        case("a unit that points behind the log", &[(Kind::UnitBehindLog, WARNING, 1)], |root, _| {
+            let beyond = Appended { physical_offset: 1 << 40, size: 100, queue_offset: 60, store_timestamp: 0 };
+            patch_unit(root, 60, |bytes| bytes.copy_from_slice(&unit(&beyond, 0)));
+            vec![]
+        }),
+        case("something behind the zeros of a queue", &[(Kind::UnitZero, ERROR, 1)], |root, stored| {
+            let other = of_queue(stored, "B", 1)[3];
+            patch_unit(root, 70, |bytes| bytes.copy_from_slice(&unit(&other, 0)));
+            vec![]
+        }),
+        // ---- index ----
+        case("the index was removed", &[(Kind::IndexMissing, ERROR, 60 * 9)], |root, _| {
+            std::fs::remove_dir_all(root.join("index")).unwrap();
+            vec![]
+        }),
+        case("an index file says that it has more than it can", &[(Kind::IndexFile, ERROR, 1), (Kind::IndexKeyMissing, ERROR, 191)], |root, _| {
+            patch(&first_index_file(root), |bytes| bytes[36] = 0x7f);
+            vec![]
+        }),
+        case("an index file was cut", &[(Kind::IndexFile, ERROR, 1), (Kind::IndexKeyMissing, ERROR, 191)], |root, _| {
+            patch(&first_index_file(root), |bytes| bytes.truncate(7_000));
+            vec![]
+        }),
+        case("an index file's end is another", &[(Kind::IndexHeader, ERROR, 1)], |root, _| {
+            patch(&first_index_file(root), |bytes| bytes[31] ^= 1);
+            vec![]
+        }),
+        case("an index file's begin is another", &[(Kind::IndexHeader, ERROR, 1)], |root, _| {
+            patch(&first_index_file(root), |bytes| bytes[4] ^= 1);
+            vec![]
+        }),
+        case("a slot points elsewhere", &[(Kind::IndexChain, ERROR, 1)], |root, _| {
+            patch(&first_index_file(root), |bytes| {
+                let used = (0..101).find(|slot| bytes[40 + slot * 4..][..4] != [0; 4]).unwrap();
+                bytes[40 + used * 4..][..4].fill(0);
+            });
+            vec![]
+        }),
+        case("a chain is broken", &[(Kind::IndexChain, ERROR, 1)], |root, _| {
+            patch(&first_index_file(root), |bytes| {
+                let chained = (0..600).rev().find(|entry| bytes[FIRST_ENTRY + entry * 20 + 16..][..4] != [0; 4]).unwrap();
+                bytes[FIRST_ENTRY + chained * 20 + 16..][..4].fill(0);
+            });
+            vec![]
+        }),
+        case("a chain goes round", &[(Kind::IndexChain, ERROR, 1)], |root, _| {
+            patch(&first_index_file(root), |bytes| {
+                bytes[FIRST_ENTRY + 300 * 20 + 16..][..4].copy_from_slice(&301u32.to_be_bytes()); // entry 301 itself
+            });
+            vec![]
+        }),
+        case("an entry of zeros", &[(Kind::IndexChain, ERROR, 1), (Kind::IndexEntry, ERROR, 1), (Kind::IndexKeyMissing, ERROR, 1)], |root, _| {
+            patch(&first_index_file(root), |bytes| bytes[FIRST_ENTRY..][..20].fill(0)); // a record's first key
+            vec![]
+        }),
+        // ---- checkpoint, marks ----
+        case("no checkpoint", &[(Kind::CheckpointMissing, WARNING, 1)], |root, _| {
+            std::fs::remove_file(root.join("checkpoint")).unwrap();
+            vec![]
+        }),
+        case("a checkpoint of 7 bytes", &[(Kind::CheckpointLength, WARNING, 1)], |root, _| {
+            patch(&root.join("checkpoint"), |bytes| bytes.truncate(7));
+            vec![]
+        }),
+        case("a checkpoint that another program wrote", &[(Kind::CheckpointField, ERROR, 1)], |root, _| {
+            patch_checkpoint(root, 40, 77);
+            vec![]
+        }),
+        case("a checkpoint from the future", &[(Kind::CheckpointField, WARNING, 2)], |root, _| {
+            patch_checkpoint(root, 0, i64::MAX);
+            patch_checkpoint(root, 8, i64::MAX);
+            vec![]
+        }),
+        case("a negative checkpoint", &[(Kind::CheckpointField, WARNING, 1)], |root, _| {
+            patch_checkpoint(root, 24, -5);
+            vec![]
+        }),
+        case("an abrupt stop", &[(Kind::Abort, WARNING, 1)], |root, _| {
+            std::fs::write(root.join("abort"), b"1").unwrap();
+            vec![]
+        }),
+        case("what a repair left that was cut short", &[(Kind::RepairLeft, WARNING, 1)], |root, _| {
+            std::fs::create_dir_all(root.join(WORK_FOLDER).join("index")).unwrap();
+            vec![]
+        }),
+        // ---- several at once ----
+        case(
+            "everything at once",
+            &[
+                (Kind::DamagedRecords, ERROR, 1),
+                (Kind::QueueMissing, ERROR, 60),
+                (Kind::UnitWrong, ERROR, 1),
+                (Kind::IndexMissing, ERROR, 60 * 9 - 1),
+                (Kind::Abort, WARNING, 1),
+            ],
+            |root, stored| {
+                let record = of_queue(stored, "A", 1)[10];
+                patch_record(root, record, |bytes| bytes[100] ^= 1);
+                std::fs::remove_dir_all(root.join("consumequeue/C/0")).unwrap();
+                std::fs::remove_dir_all(root.join("index")).unwrap();
+                patch_unit(root, 10, |bytes| bytes.copy_from_slice(&unit(&of_queue(stored, "A", 0)[3], 0)));
+                std::fs::write(root.join("abort"), b"1").unwrap();
+                vec![record.physical_offset]
+            },
+        ),
+    ]
+}
+
+#[test]
+fn damage_is_found_and_named() {
+    let original = tempfile::tempdir().unwrap();
+    let stored = stopped(original.path());
+    let mut wrong = Vec::new();
+    for Case { name, damage, told: expected, .. } in cases() {
+        let folder = copy(original.path());
+        damage(folder.path(), &stored);
+        let before = content(folder.path());
+        let report = checked(folder.path());
+        if told(&report) != expected {
+            let texts: Vec<&str> = report.findings.shown().map(|finding| finding.text.as_str()).collect();
+            wrong.push(format!("{name}: {:?} instead of {expected:?}: {texts:#?}", told(&report)));
+        }
+        assert!(before == content(folder.path()), "{name}: something was changed");
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A copy of a folder.
+pub(in crate::store) fn copy(from: &Path) -> tempfile::TempDir {
+    fn into(from: &Path, to: &Path) {
+        for entry in std::fs::read_dir(from).unwrap() {
+            let path = entry.unwrap().path();
+            let target = to.join(path.file_name().unwrap());
+            if path.is_dir() {
+                std::fs::create_dir(&target).unwrap();
+                into(&path, &target);
+            } else {
+                std::fs::copy(path, target).unwrap();
+            }
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    into(from, folder.path());
+    folder
+}
