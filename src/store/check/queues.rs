@@ -15,7 +15,7 @@ use foldhash::quality::RandomState;
 use smallvec::SmallVec;
 
 use crate::common::record::Record;
-use crate::common::topic::SCHEDULE_TOPIC;
+use crate::common::topic::{SCHEDULE_TOPIC, is_system_topic};
 use crate::store::consume_queue::MAX_GAP;
 use crate::store::error::StoreError;
 use crate::store::file_cache::{FileCache, failed};
@@ -695,7 +695,7 @@ impl<'a> QueueCheck<'a> {
     }
 
     fn is_unknown(&self, queue: &Queue) -> bool {
-        !queue.has_folder && self.topics.is_some_and(|topics| !topics.contains(&*queue.topic))
+        !queue.has_folder && self.topics.is_some_and(|topics| !topics.contains(&*queue.topic) && !is_system_topic(&queue.topic))
     }
 
     /// What repair needs to know.

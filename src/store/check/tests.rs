@@ -250,11 +250,15 @@ pub(in crate::store) fn cases() -> Vec<Case> {
             let hit = |record: &Appended| (record.physical_offset as usize) < at + 512 && record.end() as usize > at;
             stored.iter().filter(|(.., record)| hit(record)).map(|(.., record)| record.physical_offset).collect()
         }),
-        case("the last record is torn", &[(Kind::TornTail, ERROR, 1), (Kind::LogShortened, ERROR, 1), (Kind::CheckpointField, ERROR, 1)], |root, _| {
-            let (file, end) = log_end(root);
-            patch(&file, |bytes| bytes[end - 60..end].fill(0));
-            vec![]
-        }),
+        case(
+            "the last record is torn",
+            &[(Kind::TornTail, ERROR, 1), (Kind::LogShortened, ERROR, 1), (Kind::CheckpointField, ERROR, 1)],
+            |root, _| {
+                let (file, end) = log_end(root);
+                patch(&file, |bytes| bytes[end - 60..end].fill(0));
+                vec![]
+            },
+        ),
         case(
             "the last record is torn after an abrupt stop",
             &[(Kind::CheckpointField, ERROR, 1), (Kind::TornTail, WARNING, 1), (Kind::Abort, WARNING, 1)],
@@ -267,7 +271,8 @@ pub(in crate::store) fn cases() -> Vec<Case> {
             },
         ),
         case("no blank record", &[(Kind::BlankMissing, ERROR, 1)], |root, stored| {
-            let last = stored.iter().filter(|(.., record)| record.end() <= FILE_SIZE as i64).map(|(.., record)| record.end()).max().unwrap();
+            let last =
+                stored.iter().filter(|(.., record)| record.end() <= FILE_SIZE as i64).map(|(.., record)| record.end()).max().unwrap();
             patch(&log_file(root, 0), |bytes| {
                 let blank = bytes[last as usize..].windows(4).rposition(|bytes| bytes == 0xCBD4_3194u32.to_be_bytes()).unwrap();
                 bytes[last as usize + blank - 4..].fill(0);
@@ -287,7 +292,8 @@ pub(in crate::store) fn cases() -> Vec<Case> {
             vec![]
         }),
         case("a file in the middle is cut", &[(Kind::LogFileShort, ERROR, 1), (Kind::DamagedRecords, ERROR, 1)], |root, stored| {
-            let record = *stored.iter().map(|(.., record)| record).find(|record| record.physical_offset > FILE_SIZE as i64 * 3 / 2).unwrap();
+            let record =
+                *stored.iter().map(|(.., record)| record).find(|record| record.physical_offset > FILE_SIZE as i64 * 3 / 2).unwrap();
             patch(&log_file(root, record.physical_offset), |bytes| bytes.truncate(record.physical_offset as usize % FILE_SIZE + 50));
             let hit = |lost: &Appended| (record.physical_offset..2 * FILE_SIZE as i64).contains(&lost.physical_offset);
             stored.iter().filter(|(.., record)| hit(record)).map(|(.., record)| record.physical_offset).collect()
@@ -314,7 +320,11 @@ pub(in crate::store) fn cases() -> Vec<Case> {
         }),
         case("the oldest file was removed", &[], |root, stored| {
             std::fs::remove_file(log_file(root, 0)).unwrap();
-            stored.iter().filter(|(.., record)| record.physical_offset < FILE_SIZE as i64).map(|(.., record)| record.physical_offset).collect()
+            stored
+                .iter()
+                .filter(|(.., record)| record.physical_offset < FILE_SIZE as i64)
+                .map(|(.., record)| record.physical_offset)
+                .collect()
         }),
         Case {
             name: "a file in the middle was removed",
@@ -417,10 +427,14 @@ pub(in crate::store) fn cases() -> Vec<Case> {
             std::fs::remove_dir_all(root.join("index")).unwrap();
             vec![]
         }),
-        case("an index file says that it has more than it can", &[(Kind::IndexFile, ERROR, 1), (Kind::IndexKeyMissing, ERROR, 191)], |root, _| {
-            patch(&first_index_file(root), |bytes| bytes[36] = 0x7f);
-            vec![]
-        }),
+        case(
+            "an index file says that it has more than it can",
+            &[(Kind::IndexFile, ERROR, 1), (Kind::IndexKeyMissing, ERROR, 191)],
+            |root, _| {
+                patch(&first_index_file(root), |bytes| bytes[36] = 0x7f);
+                vec![]
+            },
+        ),
         case("an index file was cut", &[(Kind::IndexFile, ERROR, 1), (Kind::IndexKeyMissing, ERROR, 191)], |root, _| {
             patch(&first_index_file(root), |bytes| bytes.truncate(7_000));
             vec![]
@@ -453,10 +467,14 @@ pub(in crate::store) fn cases() -> Vec<Case> {
             });
             vec![]
         }),
-        case("an entry of zeros", &[(Kind::IndexChain, ERROR, 1), (Kind::IndexEntry, ERROR, 1), (Kind::IndexKeyMissing, ERROR, 1)], |root, _| {
-            patch(&first_index_file(root), |bytes| bytes[FIRST_ENTRY..][..20].fill(0)); // a record's first key
-            vec![]
-        }),
+        case(
+            "an entry of zeros",
+            &[(Kind::IndexChain, ERROR, 1), (Kind::IndexEntry, ERROR, 1), (Kind::IndexKeyMissing, ERROR, 1)],
+            |root, _| {
+                patch(&first_index_file(root), |bytes| bytes[FIRST_ENTRY..][..20].fill(0)); // a record's first key
+                vec![]
+            },
+        ),
         // ---- checkpoint, marks ----
         case("no checkpoint", &[(Kind::CheckpointMissing, WARNING, 1)], |root, _| {
             std::fs::remove_file(root.join("checkpoint")).unwrap();

@@ -163,7 +163,10 @@ fn refuse_hopeless(config: &StoreConfig, report: &Report) -> Result<(), StoreErr
         return Err(StoreError::Damaged(path, why.to_owned()));
     }
     if let Some(path) = path(Kind::LogFileSize) {
-        let why = format!("the files do not have mappedFileSizeCommitLog={}: give the configuration that they were made with", config.commit_log_file_size);
+        let why = format!(
+            "the files do not have mappedFileSizeCommitLog={}: give the configuration that they were made with",
+            config.commit_log_file_size
+        );
         return Err(StoreError::Damaged(path, why));
     }
     Ok(())
@@ -235,7 +238,8 @@ impl Work<'_> {
         self.remove_work_folder()?;
         let (checkpoint, _) = Checkpoint::load(root, Arc::clone(self.fs))?;
         let (abort, _) = AbortMark::create(root, self.fs)?;
-        let promises_nothing = Positions { physic_timestamp: 0, logics_timestamp: 0, logics_offset: 0, index_timestamp: 0, ..examined.positions };
+        let promises_nothing =
+            Positions { physic_timestamp: 0, logics_timestamp: 0, logics_offset: 0, index_timestamp: 0, ..examined.positions };
         checkpoint.write(promises_nothing, true)?;
 
         let files = self.mend_log(examined)?;
