@@ -290,7 +290,8 @@ impl ConsumeQueueTable {
     /// The system's.
     pub(super) fn remove_deleted(&self, marks: &Marks) -> Result<(), StoreError> {
         let mut maintenance = self.files.maintenance.lock();
-        let hidden = |queue: &ConsumeQueue| marks.hide(queue.topic(), queue.max_physical_offset() - 1);
+        // a queue of fillers alone, which keeps a numbering, has no last record that could be hidden
+        let hidden = |queue: &ConsumeQueue| marks.of(queue.topic()) > 0 && marks.hide(queue.topic(), queue.max_physical_offset() - 1);
         for queue in self.all() {
             if hidden(&queue) {
                 let topic = self.files.root.join(queue.topic());

@@ -352,7 +352,8 @@ impl Recovery<'_> {
     /// not zero.
     fn cut(&mut self, end: Place) -> Result<u64, StoreError> {
         let mut cut = 0;
-        for segment in self.segments.drain(end.index + 1..) {
+        for segment in self.segments.drain(end.index + 1..).rev() {
+            // the last first: no hole if this is cut short
             log::warn!("file behind the end of the log removed: path={}", segment.path.display());
             self.fs.remove_file(&segment.path).map_err(|error| StoreError::Io("remove", segment.path, error))?;
             cut += 1;

@@ -57,6 +57,8 @@ impl Holes {
 pub(in crate::store) struct NextStart {
     /// The last stop was not in order: it will look closely.
     pub(in crate::store) abrupt: bool,
+    /// A broker is at work on the store: what is read may be half written.
+    pub(in crate::store) live: bool,
     /// The checkpoint.
     pub(in crate::store) positions: Positions,
 }
@@ -98,7 +100,7 @@ mod tests {
     #[test]
     fn a_start_dispatches_again_what_the_checkpoint_does_not_cover() {
         let positions = Positions { logics_offset: 100, physic_timestamp: 10_000, logics_timestamp: 9_000, ..Positions::default() };
-        let next = NextStart { abrupt: true, positions };
+        let next = NextStart { abrupt: true, live: false, positions };
         assert!(next.dispatches(100, 0) && !next.dispatches(99, i64::MAX));
         let by_time = NextStart { positions: Positions { logics_offset: 0, ..positions }, ..next };
         assert!(by_time.dispatches(0, 6_000) && !by_time.dispatches(i64::MAX, 5_999));

@@ -104,12 +104,12 @@ pub(in crate::store) struct Walked {
     pub(in crate::store) last_record: Option<(i64, i64)>,
 }
 
-/// Walks over the log.
+/// Walks over the log. What is no record is read again `retries` times before it is believed: somebody may just be writing it.
 ///
 /// # Errors
 /// The system's.
-pub(in crate::store) fn walk(files: &LogFiles, check_crc: bool, visitor: &mut dyn Visitor) -> Result<Walked, StoreError> {
-    let mut walk = Walk { files, check_crc, visitor, walked: Walked::default(), since_progress: 0 };
+pub(in crate::store) fn walk(files: &LogFiles, retries: u32, visitor: &mut dyn Visitor) -> Result<Walked, StoreError> {
+    let mut walk = Walk { files, retries, visitor, walked: Walked::default(), since_progress: 0 };
     let size = files.file_size as i64;
     let mut first = 0;
     while first < files.segments.len() {
@@ -126,7 +126,7 @@ pub(in crate::store) fn walk(files: &LogFiles, check_crc: bool, visitor: &mut dy
 
 struct Walk<'a> {
     files: &'a LogFiles,
-    check_crc: bool,
+    retries: u32,
     visitor: &'a mut dyn Visitor,
     walked: Walked,
     since_progress: u32,
@@ -138,7 +138,8 @@ impl Walk<'_> {
         let (files, size) = (self.files, self.files.file_size);
         let segments = &files.segments[first..behind];
         let is_last = behind == files.segments.len();
-        let mut scanner = Scanner::new(segments, size, self.check_crc, 0);
+        let mut scanner = Scanner::new(segments, size, true, 0);
+        let mut retries = self.retries;
         let mut expected = Place { index: 0, at: 0 }; // behind the last record
         loop {
             let (at, why) = match scanner.next()? {
@@ -149,7 +150,7 @@ impl Walk<'_> {
                     self.walked.last_record = Some((offset, record.store_timestamp));
                     self.visitor.record(&record, offset);
                     self.moved(offset);
-                    expected = next;
+                    (expected, retries) = (next, self.retries);
                     continue;
                 }
                 Found::End(place) => {
@@ -159,6 +160,11 @@ impl Walk<'_> {
                 }
                 Found::Invalid(place, why) => (place, why),
             };
+            if retries > 0 {
+                retries -= 1;
+                scanner.go_to(at);
+                continue;
+            }
             self.blanks(first, segments, expected, at.index)?;
             let next = self.behind_damage(segments, at)?;
             let end = match next {

@@ -48,6 +48,9 @@ use queues::QueueCheck;
 pub(super) use queues::{QueueState, UnitSink};
 use read_only::ReadOnlyFs;
 
+/// How often something that is no record is read again while a broker is writing.
+const LIVE_RETRIES: u32 = 100;
+
 /// What a check is to be like.
 #[derive(Clone, Debug)]
 pub struct CheckOptions {
@@ -148,7 +151,7 @@ pub(super) fn examine(
     let mut findings = Findings::new(options.findings_per_kind);
     let (_, positions) = Checkpoint::load(root, Arc::clone(&view))?;
     let abrupt = view.exists(&root.join("abort"));
-    let next_start = NextStart { abrupt: abrupt || live, positions };
+    let next_start = NextStart { abrupt: abrupt || live, live, positions };
     let marks = marks(root, &view, &mut findings);
 
     let files = layout::log_files(&read_only, &dir, config, options.given, &mut findings)?;
@@ -176,7 +179,7 @@ pub(super) fn examine(
         begin: files.min_offset(),
         total: expected_end(&files, positions) - files.min_offset(),
     };
-    let walked = log::walk(&files, true, &mut examiner)?;
+    let walked = log::walk(&files, if live { LIVE_RETRIES } else { 0 }, &mut examiner)?;
     let end = walked.tail.end;
     let Examiner { mut queues, index, holes, mut counts, first_seal, logics_found, .. } = examiner;
     queues.finish(end, &holes, &mut findings)?;
@@ -186,7 +189,7 @@ pub(super) fn examine(
         index_damaged = index.is_damaged();
         counts.index_entries = index.entries();
     }
-    let seen = Seen { root, files: &files, next_start, live, findings: &mut findings };
+    let seen = Seen { root, files: &files, next_start, findings: &mut findings };
     let sync_failed = seen.tell(&view, &dir, &walked, &queues, index_count, first_seal.map(|first| (first, counts.sealed_records)))?;
     positions::tell(root, &view, &files, &walked, next_start, logics_found, &mut findings)?;
     tell_sizes(config, &sizes, options.given, &mut findings);
@@ -282,7 +285,6 @@ struct Seen<'a> {
     root: &'a Path,
     files: &'a LogFiles,
     next_start: NextStart,
-    live: bool,
     findings: &'a mut Findings,
 }
 
@@ -367,7 +369,7 @@ impl Seen<'_> {
     /// What else lies in the store's folder.
     fn folder(&mut self, view: &Arc<dyn Fs>) -> Result<bool, StoreError> {
         let abort = self.root.join("abort");
-        if self.live {
+        if self.next_start.live {
             let text = "a broker has the store open: what it is writing looks like an abrupt stop";
             self.findings.add(Finding::new(Kind::Abort, Severity::Note, &abort, text, Remedy::Nothing));
         } else if self.next_start.abrupt {

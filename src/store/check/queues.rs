@@ -640,7 +640,8 @@ impl<'a> QueueCheck<'a> {
                 (Kind::UnitBehindLog, format!("{units} points behind the end of the log"), (Severity::Warning, Remedy::Start))
             }
             Wrong::Zero => {
-                (Kind::UnitZero, format!("from unit {from} on: bytes that are no unit, in front of others or of nothing"), repair)
+                let half_written = if self.next_start.live { (Severity::Warning, Remedy::Nothing) } else { repair };
+                (Kind::UnitZero, format!("from unit {from} on: bytes that are no unit, with something behind them"), half_written)
             }
             Wrong::Filler => (Kind::UnitFiller, format!("{units} holds the place of a record that is lost"), note),
             Wrong::OfDamage => (Kind::UnitOfDamage, format!("{units} points to a damaged record"), note),
@@ -653,15 +654,16 @@ impl<'a> QueueCheck<'a> {
                 (Kind::QueueOffsetGap, format!("queue offsets {from} to {} have no record in the log", to - 1), (Severity::Warning, remedy))
             }
         };
-        let start = from.max(0) * UNIT - (from.max(0) * UNIT) % self.file_size as i64;
+        let byte = from.clamp(0, i64::MAX / UNIT) * UNIT;
+        let start = byte - byte % self.file_size as i64;
         let mut finding = Finding::new(kind, severity, &queue.path(&self.root, start), text, remedy)
             .queue(&queue.topic, queue.queue_id)
             .queue_offset(from)
             .count(count);
         finding = match what {
             Wrong::Twice | Wrong::Odd | Wrong::Gap => self.log.locate(finding, physical_offset),
-            _ if physical_offset >= 0 => finding.at((from * UNIT - start) as u64).physical(physical_offset),
-            _ => finding.at((from * UNIT - start) as u64),
+            _ if physical_offset >= 0 => finding.at((byte - start) as u64).physical(physical_offset),
+            _ => finding.at((byte - start) as u64),
         };
         findings.add(finding);
     }
@@ -731,7 +733,7 @@ fn tags_fit(tags_code: i64, wanted: &Wanted) -> bool {
 
 impl Run {
     fn one(what: Wrong, at: i64, physical_offset: i64, store_timestamp: i64) -> Self {
-        Self { what, from: at, to: at + 1, count: 1, physical_offset, store_timestamp }
+        Self { what, from: at, to: at.saturating_add(1), count: 1, physical_offset, store_timestamp }
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::common::record::Record;
 use crate::store::StoreConfig;
+use crate::store::checkpoint::Positions;
 use crate::store::deleted_topics::Marks;
 use crate::store::dispatch::{Dispatched, has_keys, has_unit, put_keys};
 use crate::store::error::StoreError;
@@ -43,13 +44,13 @@ pub(in crate::store) fn replay(
     let read_only = ReadOnlyFs::new(Arc::clone(fs));
     let mut unheard = Findings::new(0);
     let folders = layout::queue_folders(&read_only, config, KNOWN, &mut unheard)?;
-    let next_start = NextStart { abrupt: false, positions: Default::default() };
+    let next_start = NextStart { abrupt: false, live: false, positions: Positions::default() };
     let mut queues = QueueCheck::new(&read_only, files, next_start, folders, None);
     queues.tell_units(sink);
     let (begin, end) = (files.min_offset(), files.max_offset());
     let delay_levels_ms = &config.delay_levels_ms;
     let mut visitor = Replay { marks, delay_levels_ms, queues, index, holes: Holes::default(), progress, begin, end, error: None };
-    let walked = walk(files, true, &mut visitor)?;
+    let walked = walk(files, 0, &mut visitor)?;
     let Replay { mut queues, holes, error, .. } = visitor;
     queues.finish(walked.tail.end, &holes, &mut unheard)?;
     error.map_or_else(|| Ok(queues.states()), Err)

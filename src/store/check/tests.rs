@@ -9,7 +9,7 @@ use crate::common::sysflag;
 use crate::common::topic::SCHEDULE_TOPIC;
 use crate::runtime::clock::Clock;
 use crate::store::config::FlushDiskType;
-use crate::store::fs::RealFs;
+use crate::store::fs::{FsFile, RealFs};
 use crate::store::message_store::MessageStore;
 use crate::store::testing::draft;
 use crate::store::{Appended, StoreConfig};
@@ -20,6 +20,8 @@ pub(in crate::store) const FILE_SIZE: usize = 64 << 10;
 pub(in crate::store) const DEADLINE: Duration = Duration::from_secs(20);
 /// Long enough that its records have the longer form.
 const LONG_TOPIC_LEN: usize = 200;
+/// Rounds of [`fill`] that [`cases`] count on.
+pub(in crate::store) const ROUNDS: usize = 60;
 
 pub(in crate::store) fn config(root: &Path) -> StoreConfig {
     StoreConfig {
@@ -77,10 +79,10 @@ pub(in crate::store) fn fill(store: &MessageStore, first: usize, rounds: usize) 
     stored
 }
 
-/// A store that was filled and stopped in order.
-pub(in crate::store) fn stopped(root: &Path) -> Vec<(String, i32, Appended)> {
+/// A store that was filled in so many rounds and stopped in order.
+pub(in crate::store) fn stopped(root: &Path, rounds: usize) -> Vec<(String, i32, Appended)> {
     let store = open(root);
-    let stored = fill(&store, 0, 60);
+    let stored = fill(&store, 0, rounds);
     settled(&store);
     assert!(store.shutdown(DEADLINE).clean);
     stored
@@ -531,7 +533,7 @@ pub(in crate::store) fn cases() -> Vec<Case> {
 #[test]
 fn damage_is_found_and_named() {
     let original = tempfile::tempdir().unwrap();
-    let stored = stopped(original.path());
+    let stored = stopped(original.path(), ROUNDS);
     let mut wrong = Vec::new();
     for Case { name, damage, told: expected, .. } in cases() {
         let folder = copy(original.path());
@@ -564,4 +566,241 @@ pub(in crate::store) fn copy(from: &Path) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     into(from, folder.path());
     folder
+}
+
+// ---- more than one table can hold ----
+
+fn kinds(report: &Report) -> Vec<Kind> {
+    report.findings.groups().map(|(_, kind, _)| kind).collect()
+}
+
+#[test]
+fn a_store_of_unknown_sizes_tells_them() {
+    let folder = tempfile::tempdir().unwrap();
+    stopped(folder.path(), 30);
+    let plain = StoreConfig::new(folder.path());
+    let report = check(&plain, &RealFs::shared(), &CheckOptions::default(), &mut |_| {}).unwrap();
+    assert_eq!(kinds(&report), [Kind::FoundSizes], "{:?}", report.findings);
+    assert_eq!(report.sizes, Sizes { commit_log: FILE_SIZE, consume_queue: 1_000, index: (101, 700) });
+    let given = CheckOptions { given: Given { commit_log: true, consume_queue: true, index: true }, ..CheckOptions::default() };
+    let report = check(&plain, &RealFs::shared(), &given, &mut |_| {}).unwrap();
+    let expected = [Kind::LogFileSize, Kind::QueueFile, Kind::IndexFile];
+    assert!(expected.iter().all(|kind| kinds(&report).contains(kind)), "{:?}", report.findings);
+}
+
+#[test]
+fn a_folder_that_is_no_store_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for path in [folder.path().to_owned(), folder.path().join("none")] {
+        let error = check(&config(&path), &RealFs::shared(), &CheckOptions::default(), &mut |_| {}).unwrap_err();
+        assert!(error.to_string().contains("no store"), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_running_broker_s_store_is_looked_at_only_when_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    fill(&store, 0, 20);
+    let check_now = |running| {
+        let options = CheckOptions { running, ..CheckOptions::default() };
+        check(&config(folder.path()), &RealFs::shared(), &options, &mut |_| {})
+    };
+    assert!(matches!(check_now(false), Err(StoreError::Locked(..))));
+    let (writer, more) = (Arc::clone(&store), Arc::new(std::sync::atomic::AtomicBool::new(true)));
+    let go_on = Arc::clone(&more);
+    let thread = crate::runtime::thread::Thread::spawn("", "writer", move || {
+        let mut number = 20;
+        while go_on.load(std::sync::atomic::Ordering::Relaxed) && number < 5_000 {
+            fill(&writer, number, 1);
+            number += 1;
+        }
+    })
+    .unwrap();
+    for _ in 0..5 {
+        let report = check_now(true).unwrap();
+        assert!(!report.findings.is_damaged(), "{:#?}", report.findings.shown().collect::<Vec<_>>());
+    }
+    more.store(false, std::sync::atomic::Ordering::Relaxed);
+    thread.join();
+    settled(&store);
+    assert!(store.shutdown(DEADLINE).clean);
+    assert_eq!(told(&check_now(false).unwrap()), []);
+}
+
+#[test]
+fn a_killed_broker_s_store_has_warnings_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    fill(&store, 0, 40);
+    settled(&store);
+    let killed = copy(folder.path()); // consume queues and index are in memory still
+    let report = checked(killed.path());
+    assert!(report.findings.worst() == Some(Severity::Warning), "{:#?}", report.findings.shown().collect::<Vec<_>>());
+    assert!(kinds(&report).contains(&Kind::Abort));
+}
+
+/// A topic that was deleted and made anew, in a store that keeps no marks, as Java's does not.
+pub(in crate::store) fn with_deleted_topic(root: &Path) -> Vec<(String, i32, Appended)> {
+    let store = open(root);
+    fill(&store, 0, 20);
+    settled(&store);
+    store.delete_topic("A").unwrap();
+    let stored = fill(&store, 100, 7);
+    settled(&store);
+    assert!(store.shutdown(DEADLINE).clean);
+    assert_eq!(told(&checked(root)), [], "the mark tells");
+    std::fs::remove_file(root.join("config/deletedTopics.json")).unwrap();
+    stored.into_iter().filter(|(topic, ..)| topic == "A").collect()
+}
+
+#[test]
+fn a_topic_made_anew_is_no_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    let stored = with_deleted_topic(folder.path());
+    let report = checked(folder.path());
+    assert_eq!((told(&report), kinds(&report)), (vec![], vec![Kind::QueueRestarted]));
+    let bounds = report.queues.iter().find(|queue| queue.topic == "A" && queue.queue_id == 1).unwrap();
+    assert_eq!((bounds.min_offset, bounds.max_offset), (0, of_queue(&stored, "A", 1).len() as i64));
+    // without its folder only the numbers tell
+    std::fs::remove_dir_all(folder.path().join("consumequeue/A")).unwrap();
+    assert_eq!(told(&checked(folder.path())), [(Kind::QueueMissing, Severity::Error, 7 + 14)]);
+    let topics = Some(["B".to_owned(), "C".to_owned()].into());
+    let report = check_with(folder.path(), &CheckOptions { topics, ..CheckOptions::default() });
+    assert_eq!((told(&report), kinds(&report)), (vec![], vec![Kind::TopicUnknown, Kind::QueueRestarted]));
+}
+
+/// Sets the queue offset that a record states, which no checksum covers.
+fn set_queue_offset(root: &Path, record: Appended, offset: i64) {
+    patch_record(root, record, |bytes| bytes[20..28].copy_from_slice(&offset.to_be_bytes()));
+}
+
+#[test]
+fn a_damaged_queue_offset_does_not_take_its_neighbours_along() {
+    let original = tempfile::tempdir().unwrap();
+    let stored = stopped(original.path(), 30);
+    for (place, offset, kind) in [
+        (10, 3, Kind::QueueOffsetTwice),
+        (10, 5_000_000, Kind::QueueOffsetOdd),
+        (10, i64::MAX, Kind::QueueOffsetOdd),
+        (10, -1, Kind::QueueOffsetOdd),
+        (29, 2, Kind::QueueOffsetTwice),
+    ] {
+        let folder = copy(original.path());
+        set_queue_offset(folder.path(), of_queue(&stored, "B", 1)[place], offset);
+        let report = checked(folder.path());
+        assert_eq!(told(&report), [(kind, Severity::Error, 1)], "{place} {offset}");
+        let bounds = report.queues.iter().find(|queue| queue.topic == "B" && queue.queue_id == 1).unwrap();
+        assert_eq!((bounds.min_offset, bounds.max_offset), (0, 30), "{place} {offset}");
+        std::fs::remove_dir_all(folder.path().join("consumequeue/B/1")).unwrap();
+        let report = checked(folder.path());
+        let bounds = report.queues.iter().find(|queue| queue.topic == "B" && queue.queue_id == 1).unwrap();
+        assert_eq!((bounds.min_offset, bounds.max_offset), (0, if place == 29 { 29 } else { 30 }), "{place} {offset}, without its folder");
+    }
+}
+
+#[test]
+fn what_the_disk_does_not_give_is_told_and_the_rest_is_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let stored = stopped(folder.path(), 30);
+    let record = of_queue(&stored, "B", 1)[10];
+    let bad = log_file(folder.path(), record.physical_offset);
+    let fs: Arc<dyn Fs> = Arc::new(BadSector { path: bad.clone(), at: record.physical_offset as u64 % FILE_SIZE as u64 });
+    let report = check(&config(folder.path()), &fs, &CheckOptions::default(), &mut |_| {}).unwrap();
+    let unreadable: Vec<&Finding> = report.findings.shown().filter(|finding| finding.kind == Kind::Unreadable).collect();
+    assert_eq!(unreadable.len(), 1);
+    assert_eq!((&unreadable[0].path, unreadable[0].position.unwrap() % 4096), (&bad, 0));
+    assert_eq!(told(&report)[..2], [(Kind::Unreadable, Severity::Error, 1), (Kind::DamagedRecords, Severity::Error, 1)]);
+    assert!(report.counts.records > 30 * 10, "the rest was walked over");
+    let options = crate::store::repair::RepairOptions { apply: true, ..Default::default() };
+    let error = crate::store::repair::repair(&config(folder.path()), &fs, &options, &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("copy the store"), "{error}");
+}
+
+/// The machine's file system, with a sector of one file that cannot be read.
+#[derive(Debug)]
+struct BadSector {
+    path: PathBuf,
+    at: u64,
+}
+
+#[derive(Debug)]
+struct BadFile(Arc<dyn FsFile>, u64);
+
+impl Fs for BadSector {
+    fn open(&self, path: &Path, create: bool) -> std::io::Result<Arc<dyn FsFile>> {
+        let file = RealFs.open(path, create)?;
+        Ok(if path == self.path { Arc::new(BadFile(file, self.at)) } else { file })
+    }
+    fn create_dir_all(&self, path: &Path) -> std::io::Result<()> {
+        RealFs.create_dir_all(path)
+    }
+    fn sync_dir(&self, path: &Path) -> std::io::Result<()> {
+        RealFs.sync_dir(path)
+    }
+    fn remove_file(&self, path: &Path) -> std::io::Result<()> {
+        RealFs.remove_file(path)
+    }
+    fn remove_dir_all(&self, path: &Path) -> std::io::Result<()> {
+        RealFs.remove_dir_all(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> std::io::Result<()> {
+        RealFs.rename(from, to)
+    }
+    fn list(&self, path: &Path) -> std::io::Result<Vec<(PathBuf, bool)>> {
+        RealFs.list(path)
+    }
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+    fn space(&self, path: &Path) -> std::io::Result<crate::store::fs::Space> {
+        RealFs.space(path)
+    }
+}
+
+impl FsFile for BadFile {
+    fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> std::io::Result<()> {
+        if (at..at + buffer.len() as u64).contains(&self.1) {
+            return Err(std::io::Error::from_raw_os_error(libc::EIO));
+        }
+        self.0.read_exact_at(buffer, at)
+    }
+    fn write_all_at(&self, bytes: &[u8], at: u64) -> std::io::Result<()> {
+        self.0.write_all_at(bytes, at)
+    }
+    fn sync_data(&self) -> std::io::Result<()> {
+        self.0.sync_data()
+    }
+    fn write_back(&self, at: u64, len: u64) -> std::io::Result<()> {
+        self.0.write_back(at, len)
+    }
+    fn allocate(&self, at: u64, len: u64) -> std::io::Result<()> {
+        self.0.allocate(at, len)
+    }
+    fn set_len(&self, len: u64) -> std::io::Result<()> {
+        self.0.set_len(len)
+    }
+    fn len(&self) -> std::io::Result<u64> {
+        self.0.len()
+    }
+    fn modified_ms(&self) -> std::io::Result<i64> {
+        self.0.modified_ms()
+    }
+    fn as_std(&self) -> Option<&std::fs::File> {
+        self.0.as_std()
+    }
+}
+
+#[test]
+fn progress_never_goes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    stopped(folder.path(), 120);
+    let mut last = Progress { what: "checking", done: 0, total: 0 };
+    check(&config(folder.path()), &RealFs::shared(), &CheckOptions::default(), &mut |step| {
+        assert!(step.what == "checking" && step.done >= last.done && step.done <= step.total, "{last:?} {step:?}");
+        last = step;
+    })
+    .unwrap();
+    assert!(last.total > 0 && last.done == last.total);
 }

@@ -81,7 +81,8 @@ impl Work<'_> {
         for segment in changed {
             segment.file.sync_data().map_err(failed("sync", &segment.path))?;
         }
-        for (path, is_dirty) in &walked.tail.surplus {
+        for (path, is_dirty) in walked.tail.surplus.iter().rev() {
+            // the last first: no hole if this is cut short
             self.remove_surplus(path, *is_dirty)?;
         }
         self.fs.sync_dir(&self.dir).map_err(failed("sync", &self.dir))?;
