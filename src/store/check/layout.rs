@@ -335,17 +335,34 @@ pub(in crate::store) fn index_files(
     let mut geometry = Geometry { slots: config.index_slots.max(1), entries: config.index_entries.max(2) };
     if !given.index {
         let mut guessed = None;
+        let mut unknown = Vec::new(); // without an entry nothing tells its geometry, and nothing depends on it
         for path in &files {
             let file = fs.open_read(path).map_err(failed("open", path))?;
-            match file.len().map_err(failed("stat", path))? {
-                len if len == geometry.file_size() => return Ok(IndexFiles { files, geometry }),
-                len if guessed.is_none() => guessed = guess_geometry(&*file, len).map_err(failed("read", path))?,
-                _ => {}
+            let len = file.len().map_err(failed("stat", path))?;
+            if len == geometry.file_size() {
+                return Ok(IndexFiles { files, geometry });
+            }
+            let is_empty = has_no_entry(&*file, len).map_err(failed("read", path))?;
+            if is_empty {
+                unknown.push(path.clone());
+            } else if guessed.is_none() {
+                guessed = guess_geometry(&*file, len).map_err(failed("read", path))?;
             }
         }
         geometry = guessed.unwrap_or(geometry);
+        files.retain(|path| !unknown.contains(path));
     }
     Ok(IndexFiles { files, geometry })
+}
+
+/// Whether the header of a file that has one says that nothing was put into it.
+fn has_no_entry(file: &dyn FsFile, len: u64) -> std::io::Result<bool> {
+    let mut bytes = [0; INDEX_HEADER_SIZE];
+    if len < INDEX_HEADER_SIZE as u64 {
+        return Ok(false);
+    }
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok((0..=1).contains(&IndexHeader::decode(&bytes).count))
 }
 
 /// How many slots a file of `len` bytes has: its first entry, behind the unused one of zeros, is the one that the header speaks of.

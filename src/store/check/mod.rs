@@ -356,7 +356,8 @@ impl Seen<'_> {
         for (path, is_dirty) in &tail.surplus {
             let what = if *is_dirty { "without any record" } else { "of zeros" };
             let text = format!("a file {what} behind the one in which the log ends");
-            self.findings.add(Finding::new(Kind::SurplusFile, Severity::Warning, path, text, Remedy::Start));
+            let severity = if self.next_start.live { Severity::Note } else { Severity::Warning }; // the next one, made ahead
+            self.findings.add(Finding::new(Kind::SurplusFile, severity, path, text, Remedy::Start));
         }
         if let Some(flushed) = lost.filter(|_| !self.files.segments.is_empty()) {
             let text = format!("the log ends here, but was on disk up to {flushed}: {} bytes are lost", flushed - tail.end);

@@ -582,6 +582,11 @@ fn a_store_of_unknown_sizes_tells_them() {
     let report = check(&plain, &RealFs::shared(), &CheckOptions::default(), &mut |_| {}).unwrap();
     assert_eq!(kinds(&report), [Kind::FoundSizes], "{:?}", report.findings);
     assert_eq!(report.sizes, Sizes { commit_log: FILE_SIZE, consume_queue: 1_000, index: (101, 700) });
+    let empty = folder.path().join("index/99991231235959999"); // begun, and killed
+    std::fs::write(&empty, vec![0; 40 + 101 * 4 + 700 * 20]).unwrap();
+    let report = check(&plain, &RealFs::shared(), &CheckOptions::default(), &mut |_| {}).unwrap();
+    assert_eq!(kinds(&report), [Kind::FoundSizes], "{:?}", report.findings);
+    std::fs::remove_file(empty).unwrap();
     let given = CheckOptions { given: Given { commit_log: true, consume_queue: true, index: true }, ..CheckOptions::default() };
     let report = check(&plain, &RealFs::shared(), &given, &mut |_| {}).unwrap();
     let expected = [Kind::LogFileSize, Kind::QueueFile, Kind::IndexFile];

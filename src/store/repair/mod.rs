@@ -131,6 +131,7 @@ pub fn repair(
     let examined = examine(config, fs, &options.check, false, progress)?;
     refuse_hopeless(config, &examined.report)?;
     let plan = Plan::new(config, &examined, options);
+    plan.refuse_guesses(config, &examined, options)?;
     let steps = plan.steps(config, &examined);
     let mut repaired = Repaired { before: examined.report.clone(), steps, applied: false, kept: None, after: None };
     if options.apply && !repaired.steps.is_empty() {
@@ -197,6 +198,20 @@ impl<'a> Plan<'a> {
             positions: examined.abrupt || positions.into_iter().any(|kind| findings.total(kind) > 0),
             ends_abrupt: !examined.sync_failed,
         }
+    }
+
+    /// A store of other than the usual sizes has to be given those of files that are all gone: the broker would refuse others.
+    fn refuse_guesses(&self, config: &StoreConfig, examined: &Examined, options: &RepairOptions) -> Result<(), StoreError> {
+        let given = options.check.given;
+        let no_queue = !self.queues.is_empty() && !given.consume_queue && !examined.queues.iter().any(|queue| queue.has_folder);
+        let no_index = self.index && !given.index && examined.report.counts.index_files == 0;
+        if examined.report.findings.total(Kind::FoundSizes) == 0 || !(no_queue || no_index) {
+            return Ok(());
+        }
+        let keys = if no_queue { "mappedFileSizeConsumeQueue" } else { "maxHashSlotNum and maxIndexNum" };
+        let why =
+            format!("the files have other sizes than the default, and none is left that tells {keys}: give the broker's configuration");
+        Err(StoreError::Damaged(config.root.clone(), why))
     }
 
     fn steps(&self, config: &StoreConfig, examined: &Examined) -> Vec<Step> {

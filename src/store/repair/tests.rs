@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::record::Record;
 use crate::store::Appended;
+use crate::store::check::Given;
 use crate::store::check::tests::{
     Case, DEADLINE, ROUNDS, Stored, Told, cases, checked, config, content, copy, fill, log_file, of_queue, open, patch, settled, stopped,
     told, with_deleted_topic,
@@ -202,6 +203,22 @@ fn a_log_without_files_is_not_made_the_truth() {
     assert!(error.to_string().contains("put its files back"), "{error}");
     assert!(before == content(folder.path()));
     assert_eq!(told(&checked(folder.path())).first().map(|(kind, ..)| *kind), Some(Kind::LogMissing));
+}
+
+#[test]
+fn sizes_that_nothing_tells_are_not_guessed() {
+    let folder = tempfile::tempdir().unwrap();
+    let stored = stopped(folder.path(), 20);
+    std::fs::remove_dir_all(folder.path().join("index")).unwrap();
+    let plain = StoreConfig { disk_free_reserve: Some(0), ..StoreConfig::new(folder.path()) };
+    let options = RepairOptions { apply: true, ..RepairOptions::default() };
+    let error = repair(&plain, &RealFs::shared(), &options, &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("maxIndexNum"), "{error}");
+    let sized = StoreConfig { index_slots: 101, index_entries: 700, ..plain };
+    let check = CheckOptions { given: Given { index: true, ..Given::default() }, ..CheckOptions::default() };
+    repair(&sized, &RealFs::shared(), &RepairOptions { check, ..options }, &mut |_| {}).unwrap();
+    clean(folder.path(), &[], "the other sizes are those of the files");
+    serves(folder.path(), &stored, &[], "sized");
 }
 
 #[test]

@@ -178,3 +178,80 @@ fn compare_levels(path: &Path, value: &Value, levels: usize, bounds: &dyn Fn(i32
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::store::check::{Counts, Findings, QueueBounds, Sizes};
+
+    use super::*;
+
+    fn report(root: &Path, queues: &[(&str, i32, i64, i64)]) -> Report {
+        let bounds = |(topic, queue_id, min_offset, max_offset): &(&str, i32, i64, i64)| QueueBounds {
+            topic: (*topic).to_owned(),
+            queue_id: *queue_id,
+            min_offset: *min_offset,
+            max_offset: *max_offset,
+        };
+        Report {
+            root: root.to_owned(),
+            findings: Findings::new(10),
+            counts: Counts::default(),
+            sizes: Sizes { commit_log: 1, consume_queue: 20, index: (1, 2) },
+            queues: queues.iter().map(bounds).collect(),
+        }
+    }
+
+    /// What is told of a folder with these files.
+    fn told(files: &[(&str, &str)], queues: &[(&str, i32, i64, i64)]) -> Vec<(Kind, Severity)> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("config")).unwrap();
+        for (name, content) in files {
+            std::fs::write(folder.path().join("config").join(name), content).unwrap();
+        }
+        let mut report = report(folder.path(), queues);
+        Metadata::read(folder.path()).compare(&mut report, 18);
+        report.findings.groups().map(|(severity, kind, _)| (kind, severity)).collect()
+    }
+
+    #[test]
+    fn copies_are_judged_as_a_start_would() {
+        let (good, bad) = ("{\"topicConfigTable\":{T:{}}}", "{\"topicConfigTable\":{");
+        let backup = [(Kind::MetadataBackup, Severity::Warning)];
+        let lost = [(Kind::MetadataDamaged, Severity::Error)];
+        for (main, copy, expected) in [
+            (None, None, &[][..]),
+            (Some(good), None, &[]),
+            (Some(good), Some(bad), &[]),
+            (Some(bad), Some(good), &backup),
+            (Some(""), Some(good), &backup),
+            (None, Some(good), &backup),
+            (Some(bad), None, &lost),
+            (Some(bad), Some(bad), &lost),
+            (None, Some(bad), &lost),
+            (Some("[1]"), None, &lost),
+            (Some(" "), None, &[(Kind::MetadataDamaged, Severity::Warning)]),
+        ] {
+            let files: Vec<(&str, &str)> =
+                [("topics.json", main), ("topics.json.bak", copy)].into_iter().filter_map(|(name, text)| Some((name, text?))).collect();
+            assert_eq!(told(&files, &[]), expected, "{main:?} {copy:?}");
+        }
+        assert_eq!(told(&[("consumerFilter.json", bad)], &[]), [(Kind::MetadataDamaged, Severity::Warning)]);
+    }
+
+    #[test]
+    fn offsets_are_compared_with_queues() {
+        let topics = ("topics.json", "{\"topicConfigTable\":{\"T\":{}}}");
+        let queues = [("T", 0, 5, 10), (SCHEDULE_TOPIC, 2, 4, 8)];
+        let offsets = |text: &'static str| told(&[topics, ("consumerOffset.json", text)], &queues);
+        assert_eq!(offsets("{\"offsetTable\":{\"T@g\":{0:10},\"T@h\":{0:0},\"gone@g\":{0:99}}}"), []);
+        assert_eq!(offsets("{\"offsetTable\":{\"T@g\":{0:11}}}"), [(Kind::ConsumerOffset, Severity::Warning)]);
+        assert_eq!(offsets("{\"offsetTable\":{\"T@g\":{1:1}}}"), [(Kind::ConsumerOffset, Severity::Warning)], "no such queue");
+        assert_eq!(offsets("{\"offsetTable\":{\"T@g\":{0:\"x\"}}}"), [(Kind::MetadataDamaged, Severity::Error)]);
+        let levels = |text: &'static str| told(&[("delayOffset.json", text)], &queues);
+        assert_eq!(levels("{\"offsetTable\":{3:8,1:0,99:7}}"), []);
+        for outside in ["{\"offsetTable\":{3:9}}", "{\"offsetTable\":{3:3}}", "{\"offsetTable\":{1:1}}"] {
+            assert_eq!(levels(outside), [(Kind::DelayOffset, Severity::Warning)], "{outside}");
+        }
+        assert_eq!(levels("{\"offsetTable\":{x:1}}"), [(Kind::MetadataDamaged, Severity::Error)]);
+    }
+}
