@@ -9,7 +9,6 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasher;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use foldhash::quality::RandomState;
 use smallvec::SmallVec;
@@ -18,14 +17,20 @@ use crate::common::record::Record;
 use crate::common::topic::{SCHEDULE_TOPIC, is_system_topic};
 use crate::store::consume_queue::MAX_GAP;
 use crate::store::error::StoreError;
-use crate::store::file_cache::{FileCache, failed};
+use crate::store::file_cache::FileCache;
 use crate::store::format::cq_unit::{CQ_UNIT_SIZE, CqUnit};
-use crate::store::fs::{Fs, FsFile};
+use crate::store::fs::Fs;
 
 use super::damage::{Holes, NextStart};
 use super::layout::{LogFiles, QueueFolders};
 use super::read_only::ReadOnlyFs;
-use super::report::{Finding, Findings, Kind, QueueBounds, Remedy, Severity};
+use super::report::{Findings, QueueBounds};
+
+mod state;
+mod tell;
+mod units;
+
+use state::{MAX_ODD, Pending, Queue, Run, Wanted, Wrong, tags_fit};
 
 /// [`CQ_UNIT_SIZE`] for arithmetic on offsets.
 const UNIT: i64 = CQ_UNIT_SIZE as i64;
@@ -33,62 +38,10 @@ const UNIT: i64 = CQ_UNIT_SIZE as i64;
 const WINDOWS_BYTES: usize = 32 << 20;
 /// Least and most units of a window.
 const WINDOW_UNITS: (usize, usize) = (24, 3_200);
-/// Runs of wrong units that are told apart in one queue; more are counted.
-const MAX_RUNS: usize = 16;
-/// Records with an impossible queue offset that are remembered of a queue.
-const MAX_ODD: usize = 64;
 /// How far beside its place a unit is looked for.
 const MAX_SHIFT: i64 = 8;
-/// Tags codes at or below are addresses of Java's extension files.
-const MAX_EXT_ADDRESS: i64 = i32::MIN as i64 - 1;
 /// Prefix of queues that hold messages of other topics.
 const LIGHT_PREFIX: &str = "%LMQ%";
-
-/// What is wrong with units of a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wrong {
-    Missing,
-    Shifted(i64),
-    Elsewhere,
-    Tags,
-    Bogus,
-    BehindLog,
-    Zero,
-    Filler,
-    OfDamage,
-    Twice,
-    Odd,
-    Gap,
-}
-
-/// Consecutive queue offsets with the same trouble.
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    what: Wrong,
-    from: i64,
-    to: i64,
-    count: u64,
-    /// Of the first record or unit.
-    physical_offset: i64,
-    store_timestamp: i64,
-}
-
-/// What a record says about its unit.
-#[derive(Clone, Copy, Debug)]
-struct Wanted {
-    offset: i64,
-    size: i32,
-    tags_code: i64,
-    store_timestamp: i64,
-    is_delayed: bool,
-}
-
-/// A record with a queue offset that is in doubt.
-#[derive(Clone, Copy, Debug)]
-struct Pending {
-    at: i64,
-    wanted: Wanted,
-}
 
 /// Who wants to know which unit each record should have.
 pub(in crate::store) trait UnitSink {
@@ -106,38 +59,6 @@ pub(in crate::store) trait UnitSink {
     fn restart(&mut self, topic: &str, queue_id: i32) -> Result<(), StoreError>;
     /// From here on a damaged record may be pointed at by this unit.
     fn seal(&mut self, unit: CqUnit);
-}
-
-/// One queue.
-#[derive(Debug)]
-struct Queue {
-    topic: Box<str>,
-    queue_id: i32,
-    files: Vec<(i64, u64)>,
-    has_folder: bool,
-    files_damaged: bool,
-    /// Not compared.
-    skipped: bool,
-    /// Queue offset behind the last record; -1 before the first.
-    next: i64,
-    /// First queue offset with a record.
-    first: i64,
-    records: u64,
-    /// Where the numbering begins.
-    live_from: i64,
-    restarts: u32,
-    /// A record whose queue offset does not follow the one before; the next record tells whether it is right.
-    pending: Option<Pending>,
-    /// Physical offsets of records whose queue offsets cannot be.
-    odd: Vec<i64>,
-    /// What could explain a gap, as counted at the last record.
-    explained: u64,
-    runs: Vec<Run>,
-    uncounted: u64,
-    /// Behind the last unit that is right without a record.
-    tail_end: i64,
-    window: Vec<u8>,
-    window_first: i64,
 }
 
 /// What repair needs to know of a queue.
@@ -464,46 +385,6 @@ impl<'a> QueueCheck<'a> {
         Ok(None)
     }
 
-    // ---- units ----
-
-    /// The unit at a queue offset; `None` where there is no file for it.
-    fn read_unit(&mut self, place: usize, at: i64) -> Result<Option<CqUnit>, StoreError> {
-        let queue = &self.queues[place];
-        let in_window = usize::try_from(at - queue.window_first).ok().filter(|unit| (unit + 1) * CQ_UNIT_SIZE <= queue.window.len());
-        if let Some(unit) = in_window {
-            return Ok(Some(CqUnit::decode(&queue.window[unit * CQ_UNIT_SIZE..])));
-        }
-        let start = at * UNIT - (at * UNIT) % self.file_size as i64;
-        let Ok(file) = queue.files.binary_search_by_key(&start, |(start, _)| *start) else { return Ok(None) };
-        let len = queue.files[file].1 as i64 / UNIT;
-        let within = at - start / UNIT;
-        if within >= len {
-            return Ok(None);
-        }
-        let opened = self.open(place, start)?;
-        let from = (within - MAX_SHIFT).max(0);
-        let units = self.windows.min((len - from) as usize);
-        let queue = &mut self.queues[place];
-        queue.window.resize(units * CQ_UNIT_SIZE, 0);
-        queue.window.shrink_to(units * CQ_UNIT_SIZE);
-        queue.window_first = i64::MAX; // nothing, should the read fail
-        let read = opened.read_exact_at(&mut queue.window, (from * UNIT) as u64);
-        read.map_err(failed("read", &queue.path(&self.root, start)))?;
-        queue.window_first = at - (within - from);
-        Ok(Some(CqUnit::decode(&queue.window[(within - from) as usize * CQ_UNIT_SIZE..])))
-    }
-
-    fn open(&self, place: usize, start: i64) -> Result<Arc<dyn FsFile>, StoreError> {
-        let key = (place as u64, start);
-        if let Some(file) = self.cache.get(key) {
-            return Ok(file);
-        }
-        let path = self.queues[place].path(&self.root, start);
-        let file = self.fs.open_read(&path).map_err(failed("open", &path))?;
-        self.cache.insert(key, Arc::clone(&file));
-        Ok(file)
-    }
-
     // ---- the end ----
 
     /// The walk is over, the log ends at `end`: looks at what queues hold behind their records, tells what was found.
@@ -570,132 +451,6 @@ impl<'a> QueueCheck<'a> {
         Ok(())
     }
 
-    /// What is no unit must be the end: only zeros may follow.
-    fn behind_units(&mut self, place: usize, from: i64, to: i64) -> Result<(), StoreError> {
-        let files = self.queues[place].files.clone();
-        let mut buffer = vec![0; 64_000];
-        for (start, len) in files {
-            let mut at = (from * UNIT - start).max(0) as u64;
-            if start + (len as i64) <= from * UNIT || at >= len {
-                continue;
-            }
-            let path = self.queues[place].path(&self.root, start);
-            let file = self.open(place, start)?;
-            while let Some(data) = file.next_data(at).map_err(failed("read", &path))?.filter(|data| *data < len) {
-                let bytes = &mut buffer[..(len - data).min(64_000) as usize];
-                file.read_exact_at(bytes, data).map_err(failed("read", &path))?;
-                if let Some(dirty) = bytes.iter().position(|byte| *byte != 0) {
-                    let unit = (start + data as i64 + dirty as i64) / UNIT;
-                    self.queues[place].note(Run { to, ..Run::one(Wrong::Zero, from.min(unit), -1, 0) });
-                    return Ok(());
-                }
-                at = data + bytes.len() as u64;
-            }
-        }
-        Ok(())
-    }
-
-    fn tell(&self, place: usize, findings: &mut Findings) {
-        let queue = &self.queues[place];
-        if self.is_unknown(queue) {
-            return;
-        }
-        if !queue.has_folder && queue.records > 0 {
-            let (offset, time) = queue.runs.first().map_or((queue.live_from, 0), |run| (run.physical_offset, run.store_timestamp));
-            let (severity, remedy) = self.mended(self.next_start.dispatches(offset, time));
-            let text = format!("no folder for the {} records of the queue: consumers get none of them", queue.records);
-            let folder = self.root.join(&*queue.topic).join(queue.queue_id.to_string());
-            let finding = Finding::new(Kind::QueueMissing, severity, &folder, text, remedy).queue(&queue.topic, queue.queue_id);
-            findings.add(finding.physical(offset).count(queue.records));
-            return;
-        }
-        for run in &queue.runs {
-            self.tell_run(queue, run, findings);
-        }
-        if queue.uncounted > 0 {
-            let text = "more of the same, and of other kinds, in this queue".to_owned();
-            let folder = self.root.join(&*queue.topic).join(queue.queue_id.to_string());
-            let finding = Finding::new(Kind::UnitWrong, Severity::Error, &folder, text, Remedy::Repair);
-            findings.add(finding.queue(&queue.topic, queue.queue_id).count(queue.uncounted));
-        }
-    }
-
-    fn tell_run(&self, queue: &Queue, run: &Run, findings: &mut Findings) {
-        let Run { what, from, to, count, physical_offset, store_timestamp } = *run;
-        let units = if count == 1 { format!("unit {from}") } else { format!("units {from} to {}", to - 1) };
-        let repair = (Severity::Error, Remedy::Repair);
-        let note = (Severity::Note, Remedy::Nothing);
-        let is_tail = to == queue.next && queue.tail_end <= to;
-        let damaged_header = Remedy::Act("the record's own queue offset is damaged: its body can be read at this physical offset");
-        let (kind, text, (severity, remedy)) = match what {
-            Wrong::Missing => {
-                let mended = is_tail && self.next_start.dispatches(physical_offset, store_timestamp);
-                (Kind::UnitMissing, format!("no {units}, but records for it"), self.mended(mended))
-            }
-            Wrong::Shifted(by) => (Kind::UnitShifted, format!("{units}: their records' units lie {by:+} beside"), repair),
-            Wrong::Elsewhere => (Kind::UnitWrong, format!("{units} does not point to the record of this queue offset"), repair),
-            Wrong::Tags => (Kind::UnitTagsCode, format!("{units} has not the tags code of its record"), repair),
-            Wrong::Bogus => (Kind::UnitBogus, format!("{units} points to what is no record of the queue"), repair),
-            Wrong::BehindLog => {
-                (Kind::UnitBehindLog, format!("{units} points behind the end of the log"), (Severity::Warning, Remedy::Start))
-            }
-            Wrong::Zero => {
-                let half_written = if self.next_start.live { (Severity::Warning, Remedy::Nothing) } else { repair };
-                (Kind::UnitZero, format!("from unit {from} on: bytes that are no unit, with something behind them"), half_written)
-            }
-            Wrong::Filler => (Kind::UnitFiller, format!("{units} holds the place of a record that is lost"), note),
-            Wrong::OfDamage => (Kind::UnitOfDamage, format!("{units} points to a damaged record"), note),
-            Wrong::Twice => {
-                (Kind::QueueOffsetTwice, format!("queue offset {from} had been given before"), (Severity::Error, damaged_header))
-            }
-            Wrong::Odd => (Kind::QueueOffsetOdd, format!("queue offset {from} cannot be"), (Severity::Error, damaged_header)),
-            Wrong::Gap => {
-                let remedy = Remedy::Act("nothing, if records were removed on purpose");
-                (Kind::QueueOffsetGap, format!("queue offsets {from} to {} have no record in the log", to - 1), (Severity::Warning, remedy))
-            }
-        };
-        let byte = from.clamp(0, i64::MAX / UNIT) * UNIT;
-        let start = byte - byte % self.file_size as i64;
-        let mut finding = Finding::new(kind, severity, &queue.path(&self.root, start), text, remedy)
-            .queue(&queue.topic, queue.queue_id)
-            .queue_offset(from)
-            .count(count);
-        finding = match what {
-            Wrong::Twice | Wrong::Odd | Wrong::Gap => self.log.locate(finding, physical_offset),
-            _ if physical_offset >= 0 => finding.at((byte - start) as u64).physical(physical_offset),
-            _ => finding.at((byte - start) as u64),
-        };
-        findings.add(finding);
-    }
-
-    fn tell_of_all(&self, findings: &mut Findings) {
-        let unknown: Vec<&Queue> = self.queues.iter().filter(|queue| self.is_unknown(queue)).collect();
-        if let Some(first) = unknown.first() {
-            let records = unknown.iter().map(|queue| queue.records).sum::<u64>();
-            let text = format!("{records} records of queues without topic, such as {}: deleted topics, most likely", first.topic);
-            findings.add(Finding::new(Kind::TopicUnknown, Severity::Note, &self.root, text, Remedy::Nothing).count(unknown.len() as u64));
-        }
-        for queue in self.queues.iter().filter(|queue| queue.restarts > 0) {
-            let text = "the numbering of the queue began again: its topic was deleted and made anew, most likely";
-            let finding = Finding::new(Kind::QueueRestarted, Severity::Note, &self.root, text, Remedy::Nothing);
-            findings.add(self.log.locate(finding.queue(&queue.topic, queue.queue_id), queue.live_from));
-        }
-        let skipped = self.queues.iter().filter(|queue| queue.skipped);
-        for queue in skipped {
-            let text = "queues of this kind are not compared with the log";
-            let finding = Finding::new(Kind::QueueSkipped, Severity::Note, &self.root, text, Remedy::Nothing);
-            findings.add(finding.queue(&queue.topic, queue.queue_id));
-        }
-        if self.odd_topics > 0 {
-            let text = "records whose topic cannot be the name of a folder: nobody consumes them";
-            findings.add(Finding::new(Kind::TopicOdd, Severity::Warning, &self.root, text, Remedy::Nothing).count(self.odd_topics));
-        }
-    }
-
-    fn mended(&self, by_start: bool) -> (Severity, Remedy) {
-        if by_start { (Severity::Warning, Remedy::Start) } else { (Severity::Error, Remedy::Repair) }
-    }
-
     fn is_unknown(&self, queue: &Queue) -> bool {
         !queue.has_folder && self.topics.is_some_and(|topics| !topics.contains(&*queue.topic) && !is_system_topic(&queue.topic))
     }
@@ -723,73 +478,5 @@ impl<'a> QueueCheck<'a> {
         let mut all: Vec<QueueBounds> = self.queues.iter().filter(|queue| !queue.skipped && !self.is_unknown(queue)).map(bounds).collect();
         all.sort_by(|a, b| (&a.topic, a.queue_id).cmp(&(&b.topic, b.queue_id)));
         all
-    }
-}
-
-/// Whether a unit's tags code is its record's. Deliver times were computed with the delays of their time.
-fn tags_fit(tags_code: i64, wanted: &Wanted) -> bool {
-    tags_code == wanted.tags_code || tags_code <= MAX_EXT_ADDRESS || (wanted.is_delayed && tags_code >= wanted.store_timestamp)
-}
-
-impl Run {
-    fn one(what: Wrong, at: i64, physical_offset: i64, store_timestamp: i64) -> Self {
-        Self { what, from: at, to: at.saturating_add(1), count: 1, physical_offset, store_timestamp }
-    }
-}
-
-impl Queue {
-    fn new(topic: &str, queue_id: i32) -> Self {
-        Self {
-            topic: topic.into(),
-            queue_id,
-            files: Vec::new(),
-            has_folder: false,
-            files_damaged: false,
-            skipped: false,
-            next: -1,
-            first: 0,
-            records: 0,
-            live_from: 0,
-            restarts: 0,
-            pending: None,
-            odd: Vec::new(),
-            explained: 0,
-            runs: Vec::new(),
-            uncounted: 0,
-            tail_end: 0,
-            window: Vec::new(),
-            window_first: i64::MAX,
-        }
-    }
-
-    fn note(&mut self, run: Run) {
-        let has_room = self.runs.len() < MAX_RUNS;
-        match self.runs.last_mut() {
-            Some(last) if last.what == run.what && last.to == run.from => {
-                last.to = run.to;
-                last.count += run.count;
-            }
-            _ if has_room => self.runs.push(run),
-            _ if matches!(run.what, Wrong::Filler | Wrong::OfDamage) => {}
-            _ => self.uncounted += run.count,
-        }
-    }
-
-    /// A new numbering begins with this record.
-    fn restart(&mut self, at: i64, physical_offset: i64) {
-        self.restarts += 1;
-        self.runs.clear();
-        self.uncounted = 0;
-        self.odd.clear();
-        (self.first, self.live_from, self.records) = (at, physical_offset, 0);
-    }
-
-    fn is_damaged(&self) -> bool {
-        let wrong = |run: &Run| !matches!(run.what, Wrong::Filler | Wrong::OfDamage | Wrong::Twice | Wrong::Odd | Wrong::Gap);
-        self.files_damaged || self.uncounted > 0 || self.runs.iter().any(wrong)
-    }
-
-    fn path(&self, root: &std::path::Path, start: i64) -> PathBuf {
-        root.join(&*self.topic).join(self.queue_id.to_string()).join(format!("{start:020}"))
     }
 }
