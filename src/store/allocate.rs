@@ -46,6 +46,8 @@ pub(super) struct Allocator {
     guard: Arc<DiskGuard>,
     flusher: Arc<Flusher>,
     next: Mutex<Option<Arc<MappedFile>>>,
+    /// Held by the one who makes a file: the appender and the thread may both be about to make the same.
+    making: Mutex<()>,
     wake_at: AtomicI64,
     signal: Signal,
     stopping: AtomicBool,
@@ -87,6 +89,7 @@ impl Allocator {
             guard,
             flusher,
             next: Mutex::default(),
+            making: Mutex::default(),
             wake_at: AtomicI64::new(i64::MAX),
             signal: Signal::default(),
             stopping: AtomicBool::new(false),
@@ -225,13 +228,15 @@ impl Allocator {
     }
 
     fn create(&self, start: i64) -> Result<Arc<MappedFile>, StoreError> {
-        let path = self.log.files().dir().join(file_name(start));
-        MappedFile::create(&*self.fs, &path, start, self.log.files().file_size()).map(Arc::new)
+        let _making = self.making.lock();
+        let size = self.log.files().file_size();
+        let path = self.guard.folder_of_new_file(start / size as i64).join(file_name(start));
+        MappedFile::create(&*self.fs, &path, start, size).map(Arc::new)
     }
 
     /// So that the flush thread does not have to.
     fn make_durable(&self, file: &MappedFile) -> Result<(), StoreError> {
-        let dir = self.log.files().dir();
+        let dir = file.folder();
         file.file().sync_data().map_err(|error| StoreError::Io("sync", file.path().to_owned(), error))?;
         self.fs.sync_dir(dir).map_err(|error| StoreError::Io("sync", dir.to_owned(), error))?;
         file.take_new_entry();

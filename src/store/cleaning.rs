@@ -6,6 +6,7 @@
 //!   `cleanFileForciblyEnable=false`), and only as many as it takes.
 //! - Off the write path: the appender meets nothing of this but a list that lost its first file.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -133,7 +134,7 @@ impl Cleaner {
             let Some(why) = self.due(manual) else { break };
             let Some(file) = self.log.files().remove_first((self.dispatched)().min(self.log.flushed_offset())) else { break };
             self.delete(&file, &why);
-            self.follow();
+            self.follow(file.folder());
             deleted += 1;
             if !manual {
                 self.signal.sleep_unless(Some(PAUSE), || self.stopping.load(Ordering::Acquire));
@@ -142,11 +143,11 @@ impl Cleaner {
         deleted
     }
 
-    /// Lets everything else follow the log's min offset.
-    fn follow(&self) {
+    /// Lets everything else follow the log's min offset, after a deletion in `folder`.
+    fn follow(&self, folder: &Path) {
         let min = self.log.min_offset();
-        if let Err(error) = self.fs.sync_dir(self.log.files().dir()) {
-            log::warn!("folder not synced: path={} error={error}", self.log.files().dir().display());
+        if let Err(error) = self.fs.sync_dir(folder) {
+            log::warn!("folder not synced: path={} error={error}", folder.display());
         }
         self.queues.clean(min);
         if let Some(index) = &self.index {

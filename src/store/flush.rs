@@ -248,9 +248,9 @@ impl Flusher {
         let target = self.log.max_offset();
         for file in self.log.files().between(self.log.flushed_offset(), target) {
             if file.take_new_entry()
-                && let Err(error) = self.fs.sync_dir(self.log.files().dir())
+                && let Err(error) = self.fs.sync_dir(file.folder())
             {
-                return self.fail(format!("sync of {} failed: {error}", self.log.files().dir().display()));
+                return self.fail(format!("sync of {} failed: {error}", file.folder().display()));
             }
             self.syncs.fetch_add(1, Ordering::Relaxed);
             if let Err(error) = file.file().sync_data() {

@@ -12,6 +12,9 @@ use rustix::fs::{FallocateFlags, RenameFlags, SeekFrom};
 
 use super::sys;
 
+/// Bytes that [`zero`] writes at once.
+const ZEROED_AT_ONCE: usize = 16 << 10;
+
 /// A file system.
 pub trait Fs: Send + Sync + std::fmt::Debug {
     /// Opens for reading and writing; creates when `create`.
@@ -25,6 +28,26 @@ pub trait Fs: Send + Sync + std::fmt::Debug {
     /// The system's.
     fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FsFile>> {
         self.open(path, false)
+    }
+    /// Makes a sparse file of `len` zeros that has its whole length from the moment it has its name: Java brokers do not start on a folder
+    /// with a shorter file, which is what a process leaves behind that dies on the way. It is made beside the folder, as `<folder>.new`,
+    /// where no broker looks for files; directly where that is not possible (the folder lies on another disk). A file that is there already
+    /// stays, with what it holds. Only one at a time may make files in a folder.
+    ///
+    /// # Errors
+    /// The system's.
+    fn create_sized(&self, path: &Path, len: u64) -> io::Result<Arc<dyn FsFile>> {
+        if let Some(beside) = path.parent().and_then(beside_folder).filter(|_| !self.exists(path)) {
+            let file = self.open(&beside, true)?;
+            file.set_len(len)?;
+            match self.rename(&beside, path) {
+                Ok(()) => return Ok(file),
+                Err(_) => drop(self.remove_file(&beside)),
+            }
+        }
+        let file = self.open(path, true)?;
+        file.set_len(len)?;
+        Ok(file)
     }
     /// Creates a folder and its parents.
     ///
@@ -71,6 +94,29 @@ pub trait Fs: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// The system's.
     fn space(&self, path: &Path) -> io::Result<Space>;
+}
+
+/// `<folder>.new`, where a file of the folder is made.
+fn beside_folder(folder: &Path) -> Option<PathBuf> {
+    let mut name = folder.file_name()?.to_owned();
+    name.push(".new");
+    Some(folder.with_file_name(name))
+}
+
+/// Zeroes `from..to` of a file whose length stays what it is at every moment; holes stay holes.
+///
+/// # Errors
+/// The system's.
+pub(super) fn zero(file: &dyn FsFile, from: u64, to: u64) -> io::Result<()> {
+    let zeros = [0; ZEROED_AT_ONCE];
+    let mut at = from;
+    while let Some(data) = file.next_data(at)?.filter(|data| *data < to) {
+        at = at.max(data);
+        let len = (zeros.len() - at as usize % zeros.len()).min((to - at) as usize); // to a block's end: no step into a hole
+        file.write_all_at(&zeros[..len], at)?;
+        at += len as u64;
+    }
+    Ok(())
 }
 
 /// Bytes of a disk.
@@ -295,5 +341,42 @@ mod tests {
         assert_eq!(fs.list(&path).unwrap(), [(path.join("other"), false)]);
         assert!(fs.space(&path).unwrap().total > 0);
         assert!(fs.open(&path.join("none"), false).is_err());
+    }
+
+    #[test]
+    fn a_sized_file_is_whole_when_it_is_there_and_nothing_stays_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let fs = RealFs::shared();
+        let (files, beside) = (folder.path().join("commitlog"), folder.path().join("commitlog.new"));
+        fs.create_dir_all(&files).unwrap();
+        std::fs::write(&beside, b"").unwrap(); // a process died here
+        let first = fs.create_sized(&files.join("0"), 4096).unwrap();
+        first.write_all_at(b"mine", 0).unwrap();
+        assert_eq!(std::fs::read(files.join("0")).unwrap()[..5], *b"mine\0");
+        assert_eq!((first.len().unwrap(), beside.exists()), (4096, false));
+        let mut read = [0; 4];
+        fs.create_sized(&files.join("0"), 4096).unwrap().read_exact_at(&mut read, 0).unwrap();
+        assert_eq!(&read, b"mine", "a file that is there is not replaced");
+        std::fs::create_dir(files.join("1")).unwrap();
+        assert!(fs.create_sized(&files.join("1"), 4096).is_err(), "its name is taken by a folder");
+        assert!(!beside.exists());
+        assert!(fs.create_sized(&folder.path().join("none/0"), 4096).is_err());
+        assert_eq!(fs.list(folder.path()).unwrap(), [(files, true)]);
+    }
+
+    #[test]
+    fn zeroing_keeps_length_and_holes() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = RealFs.open(&folder.path().join("file"), true).unwrap();
+        file.set_len(1 << 20).unwrap();
+        file.write_all_at(&[1; 50_000], 0).unwrap();
+        file.write_all_at(b"behind", 900_000).unwrap();
+        zero(&*file, 100, 900_003).unwrap();
+        let bytes = std::fs::read(folder.path().join("file")).unwrap();
+        assert_eq!(bytes.len(), 1 << 20);
+        assert!(bytes[..100].iter().all(|byte| *byte == 1) && bytes[100..900_003].iter().all(|byte| *byte == 0));
+        assert_eq!(&bytes[900_003..900_006], b"ind");
+        let allocated = std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(folder.path().join("file")).unwrap()) * 512;
+        assert!(allocated < 500_000, "{allocated} bytes are allocated");
     }
 }

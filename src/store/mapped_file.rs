@@ -50,8 +50,7 @@ impl MappedFile {
     /// # Errors
     /// The system's.
     pub(super) fn create(fs: &dyn Fs, path: &Path, start: i64, size: usize) -> Result<Self, StoreError> {
-        let file = fs.open(path, true).map_err(|error| StoreError::Io("create", path.to_owned(), error))?;
-        file.set_len(size as u64).map_err(|error| StoreError::Io("extend", path.to_owned(), error))?;
+        let file = fs.create_sized(path, size as u64).map_err(|error| StoreError::Io("create", path.to_owned(), error))?;
         let mapped = Self::map(file, path, start, size, 0)?;
         mapped.new_entry.store(true, Ordering::Release);
         Ok(mapped)
@@ -86,6 +85,11 @@ impl MappedFile {
     /// Where it is.
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The folder it lies in.
+    pub(super) fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("."))
     }
 
     /// Physical offset of its first byte.

@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn an_offset_in_a_hole_is_explained() {
-        let files = LogFiles { segments: Vec::new(), file_size: 100, short: Vec::new(), empty: None, agreed: true };
+        let files = LogFiles { folders: Vec::new(), segments: Vec::new(), file_size: 100, short: Vec::new(), empty: None, agreed: true };
         let mut holes = Holes::default();
         for (start, end) in [(10, 20), (20, 25), (40, 41)] {
             holes.push(start, end);

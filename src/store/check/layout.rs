@@ -14,6 +14,7 @@ use crate::store::format::index::{INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, INDEX_SLO
 use crate::store::fs::{Fs, FsFile};
 use crate::store::index::file_number;
 use crate::store::index_file::Geometry;
+use crate::store::log_folders::LogFolders;
 use crate::store::mapped_file_queue::{Segment, parse_name};
 
 use super::read_only::{ReadOnlyFs, Resized};
@@ -40,6 +41,8 @@ pub struct Given {
 /// The log's files as they seem: each of the same length.
 #[derive(Debug)]
 pub(in crate::store) struct LogFiles {
+    /// Folders that hold them.
+    pub(in crate::store) folders: Vec<PathBuf>,
     /// Ascending.
     pub(in crate::store) segments: Vec<Segment>,
     /// Length of each.
@@ -88,15 +91,20 @@ struct Found {
     file: Arc<dyn FsFile>,
 }
 
-/// Finds the files of the log in `dir`.
+/// Finds the files of the log.
 ///
 /// # Errors
 /// The system's.
 pub(in crate::store) fn log_files(
-    fs: &ReadOnlyFs, dir: &Path, config: &StoreConfig, given: Given, findings: &mut Findings,
+    fs: &ReadOnlyFs, config: &StoreConfig, given: Given, findings: &mut Findings,
 ) -> Result<LogFiles, StoreError> {
+    let folders = LogFolders::find(config, fs)?.all;
+    let mut entries = Vec::new();
+    for folder in &folders {
+        entries.extend(fs.list(folder).map_err(failed("list", folder))?);
+    }
     let mut found = Vec::new();
-    for (path, is_folder) in fs.list(dir).map_err(failed("list", dir))? {
+    for (path, is_folder) in entries {
         match path.file_name().and_then(|name| name.to_str()).and_then(parse_name) {
             _ if is_folder => {}
             Some(start) => {
@@ -110,15 +118,16 @@ pub(in crate::store) fn log_files(
             }
         }
     }
+    found.sort_by_key(|file: &Found| file.start);
     let configured = config.commit_log_file_size;
     let file_size = log_file_size(&found, configured, given.commit_log);
-    let mut files = LogFiles { segments: Vec::new(), file_size, short: Vec::new(), empty: None, agreed: true };
+    let mut files = LogFiles { folders, segments: Vec::new(), file_size, short: Vec::new(), empty: None, agreed: true };
     if file_size != configured {
         files.agreed = !given.commit_log;
         if given.commit_log {
             let text = format!("the files have {file_size} bytes, mappedFileSizeCommitLog is {configured}");
             let remedy = Remedy::Act("start the broker with the mappedFileSizeCommitLog that the files were made with");
-            findings.add(Finding::new(Kind::LogFileSize, Severity::Error, dir, text, remedy));
+            findings.add(Finding::new(Kind::LogFileSize, Severity::Error, &files.folders[0], text, remedy));
         }
     }
     let count = found.len();
@@ -163,6 +172,10 @@ fn add_log_file(files: &mut LogFiles, found: Found, is_last: bool, findings: &mu
     if start.unsigned_abs() % size != 0 {
         let text = format!("its name is no multiple of the length of the files, {size}");
         return tell(Kind::LogFileOdd, Severity::Error, text, Remedy::Act("move it out of the folder, or restore the file it was"));
+    }
+    if files.segments.last().is_some_and(|last| last.start == start) {
+        let text = "a file of the same name is in another folder of the log: a broker refuses to start".to_owned();
+        return tell(Kind::LogFileOdd, Severity::Error, text, Remedy::Act("keep the right one"));
     }
     let remedy = if files.agreed { Remedy::Repair } else { Remedy::Act("see mappedFileSizeCommitLog above") };
     if len < size {

@@ -9,8 +9,8 @@ use crate::common::record::{self, Record};
 use crate::store::error::StoreError;
 use crate::store::mapped_file_queue::Segment;
 use crate::store::recovery::blank_at;
-use crate::store::scan::{Found, Place, Scanner, find_record};
-use crate::store::seal::{self, Hole};
+use crate::store::scan::{Checks, Found, Place, Reads, Scanner, Wanted, find_end_of_damage};
+use crate::store::seal::{self, Hole, Seals};
 
 use super::layout::LogFiles;
 
@@ -104,12 +104,23 @@ pub(in crate::store) struct Walked {
     pub(in crate::store) last_record: Option<(i64, i64)>,
 }
 
-/// Walks over the log. What is no record is read again `retries` times before it is believed: somebody may just be writing it.
+/// What a walk goes by.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::store) struct Rules {
+    /// A record needs a CRC of all of it (`forceVerifyPropCRC`); else that of its body has to be right.
+    pub(in crate::store) record_crc: bool,
+    /// Up to here the log is known to have been on disk.
+    pub(in crate::store) flushed: i64,
+    /// What is no record is read again so often before it is believed: somebody may just be writing it.
+    pub(in crate::store) retries: u32,
+}
+
+/// Walks over the log.
 ///
 /// # Errors
 /// The system's.
-pub(in crate::store) fn walk(files: &LogFiles, retries: u32, visitor: &mut dyn Visitor) -> Result<Walked, StoreError> {
-    let mut walk = Walk { files, retries, visitor, walked: Walked::default(), since_progress: 0 };
+pub(in crate::store) fn walk(files: &LogFiles, rules: Rules, visitor: &mut dyn Visitor) -> Result<Walked, StoreError> {
+    let mut walk = Walk { files, rules, visitor, walked: Walked::default(), time_before: 0, since_progress: 0 };
     let size = files.file_size as i64;
     let mut first = 0;
     while first < files.segments.len() {
@@ -126,9 +137,11 @@ pub(in crate::store) fn walk(files: &LogFiles, retries: u32, visitor: &mut dyn V
 
 struct Walk<'a> {
     files: &'a LogFiles,
-    retries: u32,
+    rules: Rules,
     visitor: &'a mut dyn Visitor,
     walked: Walked,
+    /// Store time of the record before the last.
+    time_before: i64,
     since_progress: u32,
 }
 
@@ -138,8 +151,9 @@ impl Walk<'_> {
         let (files, size) = (self.files, self.files.file_size);
         let segments = &files.segments[first..behind];
         let is_last = behind == files.segments.len();
-        let mut scanner = Scanner::new(segments, size, true, 0);
-        let mut retries = self.retries;
+        let checks = Checks { body_crc: true, record_crc: self.rules.record_crc };
+        let mut scanner = Scanner::new(segments, size, checks, Reads::Batches, 0);
+        let mut retries = self.rules.retries;
         let mut expected = Place { index: 0, at: 0 }; // behind the last record
         loop {
             let (at, why) = match scanner.next()? {
@@ -147,10 +161,11 @@ impl Walk<'_> {
                     let next = Place { at: place.at + record.total_size, ..place };
                     let offset = segments[place.index].start + place.at as i64;
                     self.blanks(first, segments, expected, place.index)?;
+                    self.time_before = self.walked.last_record.map_or(0, |(_, time)| time);
                     self.walked.last_record = Some((offset, record.store_timestamp));
                     self.visitor.record(&record, offset);
                     self.moved(offset);
-                    (expected, retries) = (next, self.retries);
+                    (expected, retries) = (next, self.rules.retries);
                     continue;
                 }
                 Found::End(place) => {
@@ -183,14 +198,17 @@ impl Walk<'_> {
         }
     }
 
-    /// The next record that leaves holes which records can fill: a smaller hole cannot come of whole records.
+    /// Where records go on, with holes in front of it that records can fill: a smaller hole cannot come of whole records.
     fn behind_damage(&self, segments: &[Segment], at: Place) -> Result<Option<Place>, StoreError> {
         let size = self.files.file_size;
-        let not_before = self.walked.last_record.map_or(0, |(_, store_timestamp)| store_timestamp);
+        let last_time = self.walked.last_record.map_or(0, |(_, store_timestamp)| store_timestamp);
+        let Rules { record_crc, flushed, .. } = self.rules;
+        let wanted = Wanted { not_before: last_time.min(self.time_before), unless_before: flushed, record_crc };
+        let seals = Seals { record_crc, store_timestamp: last_time };
         let mut from = at;
         loop {
-            let Some(next) = find_record(segments, size, from, not_before)? else { return Ok(None) };
-            if Hole::between(at, next, size).iter().all(|hole| hole.can_be_sealed(size)) {
+            let Some(next) = find_end_of_damage(segments, size, from, wanted)? else { return Ok(None) };
+            if Hole::between(at, next, size).iter().all(|hole| hole.can_be_sealed(seals, size)) {
                 return Ok(Some(next));
             }
             from = next;

@@ -7,7 +7,7 @@
 //! - Memory does not grow with the number of messages: a small state for each queue, the chain heads of one index file, holes of the log.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,6 +19,7 @@ use super::deleted_topics::{DeletedTopics, Marks};
 use super::dispatch::{Dispatched, has_keys, has_unit};
 use super::error::StoreError;
 use super::file_cache::failed;
+use super::foreign::refuse_rocksdb;
 use super::fs::Fs;
 use super::lock_file::StoreLock;
 use super::recovery::SYNC_FAILED;
@@ -43,7 +44,7 @@ pub use report::{Counts, Finding, Findings, Group, Kind, QueueBounds, Remedy, Re
 
 use damage::{Holes, NextStart};
 use index::IndexCheck;
-use log::{Damage, Visitor, Walked};
+use log::{Damage, Rules, Visitor, Walked};
 use queues::QueueCheck;
 pub(super) use queues::{QueueState, UnitSink};
 use read_only::ReadOnlyFs;
@@ -107,8 +108,8 @@ pub fn check(
 /// It does not.
 pub(super) fn is_store(config: &StoreConfig, fs: &dyn Fs) -> Result<(), StoreError> {
     let root = config.root.as_path();
-    let log = config.commit_log_path.clone().unwrap_or_else(|| root.join("commitlog"));
-    if fs.exists(&log) || fs.exists(&root.join("consumequeue")) || fs.exists(&root.join("checkpoint")) {
+    let is_log = config.writable_commit_log_folders().iter().any(|folder| fs.exists(folder));
+    if is_log || fs.exists(&root.join("consumequeue")) || fs.exists(&root.join("checkpoint")) {
         return Ok(());
     }
     let why = "there is no store here: neither commitlog nor consumequeue nor checkpoint";
@@ -122,6 +123,8 @@ pub(super) struct Examined {
     pub(super) walked: Walked,
     pub(super) queues: Vec<QueueState>,
     pub(super) index_damaged: bool,
+    /// Start and size of damaged records that queues know, by start.
+    pub(super) known: Vec<(i64, i32)>,
     pub(super) positions: Positions,
     /// `abort` is there.
     pub(super) abrupt: bool,
@@ -139,13 +142,6 @@ pub(super) fn examine(
 ) -> Result<Examined, StoreError> {
     let started = Instant::now();
     let root = config.root.as_path();
-    let dir = config.commit_log_path.clone().unwrap_or_else(|| root.join("commitlog"));
-    if !fs.exists(&dir) && !fs.exists(&root.join("consumequeue")) && !fs.exists(&root.join("checkpoint")) {
-        return Err(StoreError::Damaged(
-            root.to_owned(),
-            "there is no store here: no commitlog, no consumequeue, no checkpoint".to_owned(),
-        ));
-    }
     let read_only = Arc::new(ReadOnlyFs::new(Arc::clone(fs)));
     let view: Arc<dyn Fs> = Arc::clone(&read_only) as Arc<dyn Fs>;
     let mut findings = Findings::new(options.findings_per_kind);
@@ -153,8 +149,12 @@ pub(super) fn examine(
     let abrupt = view.exists(&root.join("abort"));
     let next_start = NextStart { abrupt: abrupt || live, live, positions };
     let marks = marks(root, &view, &mut findings);
+    if let Err(error) = refuse_rocksdb(&*view, root) {
+        let remedy = Remedy::Act("what is in there is not compared: nothing of it can be read");
+        findings.add(Finding::new(Kind::Foreign, Severity::Error, root, error.to_string(), remedy));
+    }
 
-    let files = layout::log_files(&read_only, &dir, config, options.given, &mut findings)?;
+    let files = layout::log_files(&read_only, config, options.given, &mut findings)?;
     let folders = layout::queue_folders(&read_only, config, options.given, &mut findings)?;
     let index_files = layout::index_files(&read_only, config, options.given, &mut findings)?;
     let sizes = Sizes {
@@ -165,6 +165,11 @@ pub(super) fn examine(
     let (index_count, index_folder) = (index_files.files.len() as u64, root.join("index"));
     let limit = options.findings_per_kind;
     let index = config.index_enable.then(|| IndexCheck::new(&read_only, &files, next_start, &index_folder, index_files, limit));
+    let rules = Rules {
+        record_crc: config.force_record_crc,
+        flushed: positions.flushed_offset.unwrap_or(0),
+        retries: if live { LIVE_RETRIES } else { 0 },
+    };
     let mut examiner = Examiner {
         marks: &marks,
         delay_levels_ms: &config.delay_levels_ms,
@@ -179,7 +184,7 @@ pub(super) fn examine(
         begin: files.min_offset(),
         total: expected_end(&files, positions) - files.min_offset(),
     };
-    let walked = log::walk(&files, if live { LIVE_RETRIES } else { 0 }, &mut examiner)?;
+    let walked = log::walk(&files, rules, &mut examiner)?;
     let end = walked.tail.end;
     let Examiner { mut queues, index, holes, mut counts, first_seal, logics_found, .. } = examiner;
     queues.finish(end, &holes, &mut findings)?;
@@ -190,7 +195,7 @@ pub(super) fn examine(
         counts.index_entries = index.entries();
     }
     let seen = Seen { root, files: &files, next_start, findings: &mut findings };
-    let sync_failed = seen.tell(&view, &dir, &walked, &queues, index_count, first_seal.map(|first| (first, counts.sealed_records)))?;
+    let sync_failed = seen.tell(&view, &walked, &queues, index_count, first_seal.map(|first| (first, counts.sealed_records)))?;
     positions::tell(root, &view, &files, &walked, next_start, logics_found, &mut findings)?;
     tell_sizes(config, &sizes, options.given, &mut findings);
     tell_unreadable(&read_only, &mut findings);
@@ -200,10 +205,10 @@ pub(super) fn examine(
     (counts.queues, counts.units) = (queues.len() as u64, queues.units());
     (counts.index_files, counts.bytes) = (index_count, read_only.bytes());
     counts.ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let (states, bounds) = (queues.states(), queues.bounds());
+    let (states, bounds, known) = (queues.states(), queues.bounds(), queues.of_damage());
     drop(queues);
     let report = Report { root: root.to_owned(), findings, counts, sizes, queues: bounds };
-    Ok(Examined { report, log: files, walked, queues: states, index_damaged, positions, abrupt, sync_failed, marks })
+    Ok(Examined { report, log: files, walked, queues: states, index_damaged, known, positions, abrupt, sync_failed, marks })
 }
 
 /// Where the log probably ends, for the progress.
@@ -291,8 +296,9 @@ struct Seen<'a> {
 impl Seen<'_> {
     /// Returns whether a sync failed in the last run.
     fn tell(
-        mut self, view: &Arc<dyn Fs>, dir: &Path, walked: &Walked, queues: &QueueCheck<'_>, index_files: u64, seals: Option<(i64, u64)>,
+        mut self, view: &Arc<dyn Fs>, walked: &Walked, queues: &QueueCheck<'_>, index_files: u64, seals: Option<(i64, u64)>,
     ) -> Result<bool, StoreError> {
+        let dir = self.files.folders.first().map_or(self.root, PathBuf::as_path);
         if self.files.segments.is_empty() && (index_files > 0 || queues.states().iter().any(|queue| queue.end > 0)) {
             let remedy = Remedy::Act("put the log's files back: a start without them empties all queues");
             let text = "no file of the log, but queues or an index that were made from it";
@@ -307,7 +313,7 @@ impl Seen<'_> {
         }
         for (from, to) in &walked.gaps {
             let text = format!("no file for physical offsets {from} to {to}");
-            let remedy = Remedy::Act("put the missing files back");
+            let remedy = Remedy::Act("put the missing files back, or start with allowCommitLogHole=true to go on without their messages");
             self.findings.add(Finding::new(Kind::LogFileMissing, Severity::Error, dir, text, remedy).physical(*from));
         }
         self.tail(walked);

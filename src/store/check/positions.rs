@@ -7,7 +7,7 @@ use crate::store::checkpoint::Positions;
 use crate::store::error::StoreError;
 use crate::store::file_cache::failed;
 use crate::store::fs::Fs;
-use crate::store::recovery::CLOCK_TOLERANCE_MS;
+use crate::store::start_place::CLOCK_TOLERANCE_MS;
 
 use super::damage::NextStart;
 use super::layout::LogFiles;

@@ -38,6 +38,8 @@ const UNIT: i64 = CQ_UNIT_SIZE as i64;
 const WINDOWS_BYTES: usize = 32 << 20;
 /// Least and most units of a window.
 const WINDOW_UNITS: (usize, usize) = (24, 3_200);
+/// Damaged records that are remembered for their seals.
+const MAX_OF_DAMAGE: usize = 100_000;
 /// How far beside its place a unit is looked for.
 const MAX_SHIFT: i64 = 8;
 /// Prefix of queues that hold messages of other topics.
@@ -52,6 +54,11 @@ pub(in crate::store) trait UnitSink {
     /// # Errors
     /// Those of the sink.
     fn unit(&mut self, topic: &str, queue_id: i32, at: i64, unit: CqUnit) -> Result<(), StoreError>;
+    /// A unit that the queue has for a record that is damaged, or was.
+    ///
+    /// # Errors
+    /// Those of the sink.
+    fn unit_of_damage(&mut self, topic: &str, queue_id: i32, at: i64, unit: CqUnit) -> Result<(), StoreError>;
     /// The numbering begins again: what was told of the queue is void.
     ///
     /// # Errors
@@ -94,6 +101,8 @@ pub(in crate::store) struct QueueCheck<'a> {
     windows: usize,
     units: u64,
     odd_topics: u64,
+    /// Start and size of damaged records that have units.
+    of_damage: Vec<(i64, i32)>,
     sink: Option<&'a mut dyn UnitSink>,
     error: Option<StoreError>,
 }
@@ -118,6 +127,7 @@ impl<'a> QueueCheck<'a> {
             windows: WINDOW_UNITS.1,
             units: 0,
             odd_topics: 0,
+            of_damage: Vec::new(),
             sink: None,
             error: None,
         };
@@ -326,14 +336,22 @@ impl<'a> QueueCheck<'a> {
             self.units += 1;
             // between records none has expired
             let what = self.without_record(place, &unit, holes).unwrap_or(Wrong::Bogus);
+            self.tell_of_damage(place, offset, unit, what)?;
             is_held &= matches!(what, Wrong::Filler | Wrong::OfDamage);
             self.queues[place].note(Run::one(what, offset, unit.physical_offset, 0));
         }
         Ok(is_held)
     }
 
+    /// A damaged record's unit, for one who builds the queue anew.
+    fn tell_of_damage(&mut self, place: usize, at: i64, unit: CqUnit, what: Wrong) -> Result<(), StoreError> {
+        let Some(sink) = self.sink.as_mut().filter(|_| what == Wrong::OfDamage) else { return Ok(()) };
+        let queue = &self.queues[place];
+        sink.unit_of_damage(&queue.topic, queue.queue_id, at, unit)
+    }
+
     /// What a unit is that no record calls for; `None` for one whose record has expired.
-    fn without_record(&self, place: usize, unit: &CqUnit, holes: &Holes) -> Option<Wrong> {
+    fn without_record(&mut self, place: usize, unit: &CqUnit, holes: &Holes) -> Option<Wrong> {
         if !unit.is_valid() {
             Some(Wrong::Zero)
         } else if !unit.is_present() {
@@ -341,6 +359,9 @@ impl<'a> QueueCheck<'a> {
         } else if unit.physical_offset < self.log.min_offset() {
             None
         } else if holes.explain(self.log, unit.physical_offset) || self.queues[place].odd.contains(&unit.physical_offset) {
+            if self.of_damage.len() < MAX_OF_DAMAGE {
+                self.of_damage.push((unit.physical_offset, unit.size));
+            }
             Some(Wrong::OfDamage)
         } else {
             Some(Wrong::Bogus)
@@ -439,6 +460,9 @@ impl<'a> QueueCheck<'a> {
                 what => what,
             };
             is_right &= matches!(what, None | Some(Wrong::Filler | Wrong::OfDamage));
+            if let Some(what) = what.filter(|_| is_right) {
+                self.tell_of_damage(place, at, unit, what)?;
+            }
             let queue = &mut self.queues[place];
             if is_right {
                 queue.tail_end = at + 1;
@@ -453,6 +477,13 @@ impl<'a> QueueCheck<'a> {
 
     fn is_unknown(&self, queue: &Queue) -> bool {
         !queue.has_folder && self.topics.is_some_and(|topics| !topics.contains(&*queue.topic) && !is_system_topic(&queue.topic))
+    }
+
+    /// Start and size of damaged records that have units, by start.
+    pub(in crate::store) fn of_damage(&mut self) -> Vec<(i64, i32)> {
+        let mut known = std::mem::take(&mut self.of_damage);
+        known.sort_unstable();
+        known
     }
 
     /// What repair needs to know.

@@ -14,7 +14,7 @@ use crate::store::seal;
 
 use super::damage::{Holes, NextStart};
 use super::layout::{self, Given};
-use super::log::{Damage, Visitor, walk};
+use super::log::{Damage, Rules, Visitor, walk};
 use super::queues::{QueueCheck, QueueState, UnitSink};
 use super::read_only::ReadOnlyFs;
 use super::report::Findings;
@@ -28,8 +28,7 @@ const KNOWN: Given = Given { commit_log: true, consume_queue: true, index: true 
 /// # Errors
 /// The system's.
 pub(in crate::store) fn log_files(config: &StoreConfig, fs: &Arc<dyn Fs>) -> Result<LogFiles, StoreError> {
-    let dir = config.commit_log_path.clone().unwrap_or_else(|| config.root.join("commitlog"));
-    layout::log_files(&ReadOnlyFs::new(Arc::clone(fs)), &dir, config, KNOWN, &mut Findings::new(0))
+    layout::log_files(&ReadOnlyFs::new(Arc::clone(fs)), config, KNOWN, &mut Findings::new(0))
 }
 
 /// Walks over the log: tells `sink` the units of the queues that it wants, puts all keys into `index`. Returns the queues as they should be
@@ -50,7 +49,7 @@ pub(in crate::store) fn replay(
     let (begin, end) = (files.min_offset(), files.max_offset());
     let delay_levels_ms = &config.delay_levels_ms;
     let mut visitor = Replay { marks, delay_levels_ms, queues, index, holes: Holes::default(), progress, begin, end, error: None };
-    let walked = walk(files, 0, &mut visitor)?;
+    let walked = walk(files, Rules { record_crc: config.force_record_crc, flushed: i64::MAX, retries: 0 }, &mut visitor)?;
     let Replay { mut queues, holes, error, .. } = visitor;
     queues.finish(walked.tail.end, &holes, &mut unheard)?;
     error.map_or_else(|| Ok(queues.states()), Err)

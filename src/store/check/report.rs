@@ -1,7 +1,7 @@
 //! What a check finds, and how it is told.
 //!
-//! - A finding is an error when something is wrong that no start mends, a warning when the next start mends it or nobody is harmed,
-//!   a note when it is good to know.
+//! - A finding is an error when no stop leaves the like behind, so that something was damaged; a warning when an abrupt stop leaves it and
+//!   the next start mends it, or when nobody is harmed; a note when it is good to know.
 //! - However much is damaged, a report stays small: of each kind some findings are kept, all are counted.
 
 use std::collections::BTreeMap;
@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 pub enum Severity {
     /// Good to know.
     Note,
-    /// The next start mends it, or it does no harm.
+    /// What an abrupt stop leaves, and the next start mends; or what does no harm.
     Warning,
-    /// Something is lost, cannot be served or keeps a broker from starting, and no start mends it.
+    /// Damage: something is lost, wrong, or keeps a broker from starting.
     Error,
 }
 
@@ -331,7 +331,7 @@ impl Findings {
         self.worst().is_none_or(|worst| worst == Severity::Note)
     }
 
-    /// Whether something is wrong that no start mends.
+    /// Whether something was damaged.
     pub fn is_damaged(&self) -> bool {
         self.worst() == Some(Severity::Error)
     }

@@ -445,8 +445,11 @@ pub(in crate::store) fn cases() -> Vec<Case> {
             patch(&first_index_file(root), |bytes| bytes[31] ^= 1);
             vec![]
         }),
-        case("an index file's begin is another", &[(Kind::IndexHeader, ERROR, 1)], |root, _| {
-            patch(&first_index_file(root), |bytes| bytes[4] ^= 1);
+        case("an index file's begin is another", &[(Kind::IndexHeader, ERROR, 1), (Kind::IndexEntry, ERROR, 698)], |root, _| {
+            patch(&first_index_file(root), |bytes| {
+                let begin = i64::from_be_bytes(bytes[..8].try_into().unwrap());
+                bytes[..8].copy_from_slice(&(begin - 20_000_000).to_be_bytes());
+            });
             vec![]
         }),
         case("a slot points elsewhere", &[(Kind::IndexChain, ERROR, 1)], |root, _| {
@@ -794,6 +797,20 @@ impl FsFile for BadFile {
     }
     fn as_std(&self) -> Option<&std::fs::File> {
         self.0.as_std()
+    }
+}
+
+#[test]
+fn a_file_that_two_threads_make_at_once_is_one_file() {
+    for _ in 0..10 {
+        let folder = tempfile::tempdir().unwrap();
+        let config = StoreConfig { commit_log_file_size: 8 << 10, ..config(folder.path()) };
+        let store = MessageStore::open(config.clone(), RealFs::shared(), Clock::System).unwrap();
+        fill(&store, 0, 20); // faster than files can be made ahead
+        settled(&store);
+        assert!(store.shutdown(DEADLINE).clean);
+        let report = check(&config, &RealFs::shared(), &CheckOptions::default(), &mut |_| {}).unwrap();
+        assert_eq!((told(&report), report.counts.records), (vec![], 20 * 11));
     }
 }
 

@@ -10,7 +10,7 @@ use crate::store::mapped_file_queue::Segment;
 use crate::store::message_store::create_dir;
 use crate::store::recovery::{blank_at, zero};
 use crate::store::scan::Place;
-use crate::store::seal::{self, Hole};
+use crate::store::seal::{self, Hole, Seals};
 
 use super::{Action, Step, Work};
 
@@ -68,7 +68,11 @@ impl Work<'_> {
             if !damage.is_missing_blank {
                 seal::keep(&**self.fs, &self.config.root, &segment, hole)?;
             }
-            seal::seal(&segment, hole, files.file_size, damage.store_timestamp)?;
+            let seals = Seals { record_crc: self.config.force_record_crc, store_timestamp: damage.store_timestamp };
+            let at = |offset: i64| (offset - segment.start).max(0) as usize;
+            let known = examined.known.iter().filter(|(start, _)| (damage.start..damage.end).contains(start));
+            let known: Vec<_> = known.map(|(start, size)| at(*start)..at(*start + i64::from(*size))).collect();
+            seal::fill(&segment, hole, seals, &known, files.file_size)?;
             changed.push(segment);
         }
         for wrong in &walked.blanks {
@@ -85,7 +89,7 @@ impl Work<'_> {
             // the last first: no hole if this is cut short
             self.remove_surplus(path, *is_dirty)?;
         }
-        self.fs.sync_dir(&self.dir).map_err(failed("sync", &self.dir))?;
+        self.sync_log_folders(files)?;
         replay::log_files(self.config, self.fs)
     }
 

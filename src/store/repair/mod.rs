@@ -143,7 +143,7 @@ pub fn repair(
             index_entries: sizes.index.1,
             ..config.clone()
         };
-        let mut work = Work { config: &sized, fs, dir: log_dir(config), kept: None };
+        let mut work = Work { config: &sized, fs, kept: None };
         work.apply(&examined, &plan, progress)?;
         repaired.applied = true;
         repaired.kept = work.kept;
@@ -171,10 +171,6 @@ fn refuse_hopeless(config: &StoreConfig, report: &Report) -> Result<(), StoreErr
         return Err(StoreError::Damaged(path, why));
     }
     Ok(())
-}
-
-fn log_dir(config: &StoreConfig) -> PathBuf {
-    config.commit_log_path.clone().unwrap_or_else(|| config.root.join("commitlog"))
 }
 
 /// What is to be done.
@@ -242,8 +238,6 @@ impl<'a> Plan<'a> {
 struct Work<'a> {
     config: &'a StoreConfig,
     fs: &'a Arc<dyn Fs>,
-    /// Folder of the log.
-    dir: PathBuf,
     kept: Option<PathBuf>,
 }
 
@@ -253,8 +247,8 @@ impl Work<'_> {
         self.remove_work_folder()?;
         let (checkpoint, _) = Checkpoint::load(root, Arc::clone(self.fs))?;
         let (abort, _) = AbortMark::create(root, self.fs)?;
-        let promises_nothing =
-            Positions { physic_timestamp: 0, logics_timestamp: 0, logics_offset: 0, index_timestamp: 0, ..examined.positions };
+        let Positions { master_flushed_offset, confirm_offset, flushed_offset, .. } = examined.positions;
+        let promises_nothing = Positions { master_flushed_offset, confirm_offset, flushed_offset, ..Positions::default() };
         checkpoint.write(promises_nothing, true)?;
 
         let files = self.mend_log(examined)?;
@@ -268,13 +262,15 @@ impl Work<'_> {
 
         let (last_record, newest) = examined.walked.last_record.unwrap_or_default();
         let positions = Positions {
+            master_flushed_offset,
             physic_timestamp: newest,
             logics_timestamp: newest,
             index_timestamp: index_timestamp.min(newest),
             confirm_offset: last_record,
             logics_offset: last_record,
             flushed_offset: Some(examined.walked.tail.end),
-            ..examined.positions
+            index_offset: examined.walked.tail.end,
+            ..Positions::default()
         };
         checkpoint.write(positions, true)?;
         self.fs.sync_dir(root).map_err(failed("sync", root))?;
@@ -309,7 +305,7 @@ impl Work<'_> {
         for segment in &files.segments {
             self.sync_file(&segment.path)?;
         }
-        self.fs.sync_dir(&self.dir).map_err(failed("sync", &self.dir))?;
+        self.sync_log_folders(files)?;
         if !examined.abrupt {
             return Ok(()); // an orderly stop has done it for the others
         }
@@ -320,6 +316,10 @@ impl Work<'_> {
         }
         self.sync_dir(&root)?;
         self.sync_folder(&self.config.root.join("index"))
+    }
+
+    fn sync_log_folders(&self, files: &LogFiles) -> Result<(), StoreError> {
+        files.folders.iter().try_for_each(|folder| self.sync_dir(folder))
     }
 
     fn sync_folder(&self, folder: &Path) -> Result<(), StoreError> {

@@ -1,6 +1,7 @@
 //! Consume queues written anew, from their first unit to their last, each in files of its own.
 //!
-//! A queue offset without a record gets the unit of the nearest sealed record in front of it, which readers skip; where there is none, a filler.
+//! A queue offset without a record keeps its unit where that points at a seal, or gets that of the nearest seal in front of it, which readers
+//! skip; where there is none, a filler.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,8 @@ use crate::store::message_store::create_dir;
 
 /// Bytes of units that wait in memory, of all queues together.
 const MAX_DIRTY_BYTES: usize = 16 << 20;
+/// Seals whose places are remembered: units of the records behind them get the nearest one.
+const MAX_SEALS: usize = 1 << 20;
 /// Bytes that wait of one queue: a gap may be long.
 const MAX_DIRTY_OF_QUEUE: usize = 1 << 20;
 
@@ -29,6 +32,8 @@ pub(super) struct QueueWriters {
     queues: HashMap<Box<str>, HashMap<i32, QueueWriter>>,
     dirty_bytes: usize,
     seal: Option<CqUnit>,
+    /// Sizes of the seals, by their starts.
+    seals: HashMap<i64, i32>,
 }
 
 /// Writes one queue.
@@ -49,7 +54,7 @@ impl QueueWriters {
             let folder = root.join(topic).join(queue_id.to_string());
             writers.entry(topic.as_str().into()).or_default().insert(*queue_id, QueueWriter::new(folder));
         }
-        Self { fs: Arc::clone(fs), root, file_size, queues: writers, dirty_bytes: 0, seal: None }
+        Self { fs: Arc::clone(fs), root, file_size, queues: writers, dirty_bytes: 0, seal: None, seals: HashMap::new() }
     }
 
     fn folder(root: &Path, topic: &str, queue_id: i32) -> PathBuf {
@@ -140,8 +145,16 @@ impl UnitSink for QueueWriters {
         Ok(())
     }
 
+    fn unit_of_damage(&mut self, topic: &str, queue_id: i32, at: i64, unit: CqUnit) -> Result<(), StoreError> {
+        let has_seal = self.seals.get(&unit.physical_offset) == Some(&unit.size);
+        if has_seal { self.push(topic, queue_id, at, Some(unit)) } else { Ok(()) }
+    }
+
     fn seal(&mut self, unit: CqUnit) {
         self.seal = Some(unit);
+        if self.seals.len() < MAX_SEALS {
+            self.seals.insert(unit.physical_offset, unit.size);
+        }
     }
 }
 
@@ -167,10 +180,8 @@ impl QueueWriter {
             if at == start {
                 create_dir(fs, &self.folder)?;
             }
-            let file = fs.open(&path, true).map_err(failed("create", &path))?;
-            if at == start {
-                file.set_len(file_size).map_err(failed("extend", &path))?;
-            }
+            let file = if at == start { fs.create_sized(&path, file_size) } else { fs.open(&path, false) };
+            let file = file.map_err(failed("create", &path))?;
             file.write_all_at(piece, at - start).map_err(failed("write", &path))?;
             self.on_disk += (piece.len() / CQ_UNIT_SIZE) as i64;
             rest = behind;
