@@ -1,6 +1,6 @@
 //! Stores that look like ours and are not to be served as such: opening them would lose what they hold.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::common::record;
 
@@ -32,7 +32,7 @@ pub(super) fn refuse_rocksdb(fs: &dyn Fs, root: &Path) -> Result<(), StoreError>
     Ok(())
 }
 
-fn holds_rocksdb_data(fs: &dyn Fs, path: &PathBuf) -> Result<bool, StoreError> {
+fn holds_rocksdb_data(fs: &dyn Fs, path: &Path) -> Result<bool, StoreError> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("sst") => Ok(true),
         Some("log") => {

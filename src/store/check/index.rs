@@ -276,7 +276,7 @@ impl<'a> IndexCheck<'a> {
 
     /// Opens the next file that can be used; whether there is one.
     fn next_file(&mut self) -> Result<bool, StoreError> {
-        while let Some(path) = self.files.next() {
+        for path in self.files.by_ref() {
             match IndexFile::open(self.fs, &path, self.cursor.geometry)? {
                 Ok((_, header)) => {
                     self.usable_files += 1;

@@ -217,8 +217,8 @@ impl Walk<'_> {
 
     /// The walk went from `from` to another file: over a blank record in each file it left.
     fn blanks(&mut self, first: usize, segments: &[Segment], from: Place, to: usize) -> Result<(), StoreError> {
-        for index in from.index..to {
-            let (segment, at) = (&segments[index], if index == from.index { from.at } else { 0 });
+        for (passed, segment) in segments[from.index..to.max(from.index)].iter().enumerate() {
+            let (index, at) = (from.index + passed, if passed == 0 { from.at } else { 0 });
             let left = self.files.file_size - at;
             if left < record::BLANK_SIZE {
                 continue;
