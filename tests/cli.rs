@@ -145,7 +145,7 @@ fn help_and_version_are_no_errors() {
     let output = petrel().arg("--help").output().unwrap();
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
-    for word in ["server", "namesrv", "broker", "send", "consume", "topic", "bench", "--ephemeral"] {
+    for word in ["server", "namesrv", "broker", "send", "consume", "topic", "bench", "store", "--ephemeral"] {
         assert!(text.contains(word), "{word}: {text}");
     }
     assert!(petrel().arg("--version").output().unwrap().status.success());
@@ -307,6 +307,133 @@ fn changed_configuration_survives_a_restart() {
         server.stop();
     }
     assert!(std::fs::read_to_string(&file).unwrap().starts_with("# mine\n"));
+}
+
+/// Runs `petrel store`; status, standard output, standard error.
+fn store_tool(arguments: &[&str]) -> (i32, String, String) {
+    let output = petrel().arg("store").args(arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+fn files_below(folder: &Path) -> Vec<(std::path::PathBuf, u64, std::time::SystemTime)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let metadata = path.metadata().unwrap();
+        if metadata.is_dir() {
+            found.extend(files_below(&path));
+        }
+        found.push((path, metadata.len(), metadata.modified().unwrap()));
+    }
+    found.sort();
+    found
+}
+
+/// Small files: a check reads holes as well.
+const SMALL_FILES: [&str; 8] = [
+    "--set",
+    "mappedFileSizeCommitLog=1048576",
+    "--set",
+    "mappedFileSizeConsumeQueue=2000",
+    "--set",
+    "maxHashSlotNum=1000",
+    "--set",
+    "maxIndexNum=4000",
+];
+
+#[test]
+fn a_stopped_store_is_checked_and_repaired() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("data");
+    let store = store.to_str().unwrap();
+    let server = Server::start(&[&["server", "--port", "0", "--store", store][..], &SMALL_FILES].concat());
+    let namesrv = server.text("namesrv").to_owned();
+    for body in ["one", "two", "three"] {
+        let sent = petrel().args(["send", "orders", body, "--key", body, "-n", &namesrv]).output().unwrap();
+        assert!(sent.status.success());
+    }
+    let (status, out, err) = store_tool(&["check", store]);
+    assert_eq!((status, out.as_str()), (1, ""), "{err}");
+    assert!(err.contains(store) && err.contains("--running") && err.lines().count() == 1, "{err}");
+    assert_eq!(store_tool(&["repair", store, "--apply"]).0, 1);
+    let (status, out, _) = store_tool(&["check", store, "--running", "--json"]);
+    assert_eq!(status, 0, "{out}");
+    server.stop();
+
+    let before = files_below(Path::new(store));
+    let (status, out, err) = store_tool(&["check", store]);
+    assert_eq!((status, err.as_str()), (0, ""), "{out}");
+    assert!(out.contains("3 records") && out.contains("clean"), "{out}");
+    let (status, out, _) = store_tool(&["check", store, "--json"]);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((status, &report["clean"], &report["damaged"]), (0, &Value::Bool(true), &Value::Bool(false)));
+    assert_eq!(report["counts"]["records"], 3);
+    assert_eq!(report["sizes"]["mappedFileSizeCommitLog"], 1_048_576);
+    assert_eq!(report["findings"][0]["kind"], "foundSizes");
+    assert_eq!(store_tool(&["repair", store]).0, 0, "nothing to do");
+    assert_eq!(files_below(Path::new(store)), before, "nothing was touched");
+
+    std::fs::remove_dir_all(Path::new(store).join("consumequeue")).unwrap();
+    let topics = Path::new(store).join("config/topics.json");
+    let content = std::fs::read(&topics).unwrap();
+    std::fs::write(&topics, "{").unwrap();
+    let before = files_below(Path::new(store));
+    let (status, out, _) = store_tool(&["check", store, "--json"]);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((status, &report["damaged"], &report["worst"]), (1, &Value::Bool(true), &Value::from("error")));
+    let kinds: Vec<&str> = report["findings"].as_array().unwrap().iter().map(|group| group["kind"].as_str().unwrap()).collect();
+    assert!(kinds.contains(&"queueMissing") && kinds.iter().any(|kind| kind.starts_with("metadata")), "{kinds:?}");
+    let (status, out, _) = store_tool(&["check", store]);
+    assert!(
+        status == 1 && out.contains("damaged: ") && out.contains("petrel store repair") && out.contains("consumequeue/orders"),
+        "{out}"
+    );
+    let (status, _, err) = store_tool(&["repair", store]);
+    assert!(status == 1 && err.contains("mappedFileSizeConsumeQueue: give the broker's configuration"), "{err}");
+    let repair = [&["repair", store][..], &SMALL_FILES].concat();
+    let (status, out, _) = store_tool(&repair);
+    assert!(status == 1 && out.contains("would be done with --apply") && out.contains("rebuildQueue"), "{out}");
+    assert_eq!(files_below(Path::new(store)), before, "a dry run touches nothing");
+
+    std::fs::write(&topics, content).unwrap();
+    let (status, out, _) = store_tool(&[&repair[..], &["--apply", "--json"]].concat());
+    let done: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(
+        (status, &done["applied"], &done["before"]["damaged"], &done["after"]["damaged"]),
+        (0, &true.into(), &true.into(), &false.into())
+    );
+    let (status, out, _) = store_tool(&["repair", store, "--apply", "--queues", "--index"]);
+    assert!(status == 0 && out.contains("rebuildIndex") && out.contains("lost/replaced.1"), "{out}");
+    let (status, out, _) = store_tool(&["check", store, "--strict", "--for", "4.9"]);
+    assert!(status == 1 && out.contains("mappedFileSizeCommitLog is 1048576"), "{out}");
+
+    let server = Server::start(&[&["server", "--port", "0", "--store", store][..], &SMALL_FILES].concat());
+    let read = petrel()
+        .args(["consume", "orders", "--count", "3", "--wait", "20s", "--from", "first", "-n", server.text("namesrv")])
+        .output()
+        .unwrap();
+    let mut bodies: Vec<String> = String::from_utf8(read.stdout).unwrap().lines().map(str::to_owned).collect();
+    bodies.sort();
+    assert_eq!(bodies, ["one", "three", "two"]);
+    server.stop();
+}
+
+#[test]
+fn what_is_no_store_is_status_1_and_wrong_use_status_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    for tool in ["check", "repair"] {
+        let (status, out, err) = store_tool(&[tool, path]);
+        assert_eq!((status, out.as_str()), (1, ""));
+        assert!(err.starts_with("petrel store: ") && err.contains(path) && err.contains("no store"), "{err}");
+        assert_eq!(store_tool(&[tool]).0, 2);
+        assert_eq!(store_tool(&[tool, path, "--set", "mapedFileSizeCommitLog=1"]).0, 2);
+        assert_eq!(store_tool(&[tool, path, "-c", "/no/such.conf"]).0, 2);
+    }
+    assert_eq!(store_tool(&["repair", path, "--apply"]).0, 1);
+    assert_eq!(store_tool(&["check", path, "--apply"]).0, 2);
+    assert_eq!(std::fs::read_dir(path).unwrap().count(), 0, "nothing was created");
 }
 
 #[test]

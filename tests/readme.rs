@@ -1,4 +1,5 @@
-//! Every command of the README works: `console` blocks are run against a fresh server, `make` targets exist.
+//! Every command of the README works: `console` blocks are run against a fresh server, beside the store `petrel-data` of a stopped one;
+//! `make` targets exist.
 //!
 //! In a `console` block a line `$ command` must exit 0; the lines below it are its output, where `…` stands for anything.
 
@@ -45,6 +46,7 @@ fn every_command_works() {
     let makefile = include_str!("../Makefile");
     let server = Server::start(None);
     let folder = tempfile::tempdir().expect("temporary folder");
+    Server::start(Some(&folder.path().join("petrel-data"))).stop();
     let bin = Path::new(env!("CARGO_BIN_EXE_petrel")).parent().expect("a folder");
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
     let commands = commands(readme);

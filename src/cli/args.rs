@@ -39,6 +39,8 @@ pub enum Command {
     Topic(tools::topic::Args),
     /// Measure a broker
     Bench(tools::bench::Args),
+    /// Look at the files of a stopped broker, mend them
+    Store(tools::store::Args),
 }
 
 /// Options of every server role.

@@ -26,7 +26,7 @@ pub const FAILED: i32 = 1;
 pub const USAGE: i32 = 2;
 
 /// Commands of the contract that are not built yet.
-const LATER: [&str; 7] = ["group", "message", "cluster", "doctor", "top", "store", "completions"];
+const LATER: [&str; 6] = ["group", "message", "cluster", "doctor", "top", "completions"];
 
 /// Runs the command line of this process; returns its exit status.
 pub fn run() -> i32 {
@@ -52,6 +52,7 @@ pub fn run() -> i32 {
         args::Command::Consume(args) => tools::consume::run(args),
         args::Command::Topic(args) => tools::topic::run(args),
         args::Command::Bench(args) => tools::bench::run(args),
+        args::Command::Store(args) => tools::store::run(&args),
     }
 }
 

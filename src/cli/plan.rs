@@ -8,6 +8,8 @@ use crate::config::host;
 use crate::config::namesrv::NamesrvConfig;
 use crate::config::raw::{RawConfig, Source};
 use crate::config::resolve::{DEFAULT_NAMESRV_PORT, Resolver, parse_name_servers};
+use crate::store::StoreConfig;
+use crate::store::check::Given;
 
 use super::args::{BrokerArgs, BrokerOptions, CommonArgs, NamesrvArgs, ServerArgs};
 
@@ -70,6 +72,24 @@ pub fn for_java(is_broker: bool, config: Option<&Path>, namesrv: Option<&str>) -
     let common = CommonArgs { config: config.map(Path::to_owned), ..CommonArgs::default() };
     let options = BrokerOptions { namesrv: namesrv.map(str::to_owned).filter(|_| is_broker), ..BrokerOptions::default() };
     Planner::new(&common, Manner { broker: is_broker, namesrv: !is_broker, java: true })?.plan(&options, None, &environment)
+}
+
+/// The configuration by which the files of the store in `root` are to be read: that of the broker that made them.
+///
+/// # Errors
+/// One line per error: wrong use.
+pub fn for_store(config: Option<&Path>, set: &[String], root: &Path) -> Result<StorePlan, Vec<String>> {
+    let common = CommonArgs { config: config.map(Path::to_owned), set: set.to_vec(), ..CommonArgs::default() };
+    Planner::new(&common, Manner { broker: true, ..Manner::default() })?.store(&absolute(root), &environment)
+}
+
+/// A store that is to be looked at.
+#[derive(Debug)]
+pub struct StorePlan {
+    /// Its configuration.
+    pub config: StoreConfig,
+    /// Which sizes were given.
+    pub given: Given,
 }
 
 fn environment(name: &str) -> Option<String> {
@@ -140,6 +160,28 @@ impl<'a> Planner<'a> {
         }
         self.adjust(&mut plan, options, namesrv_port, &raw);
         Ok(plan)
+    }
+
+    fn store(mut self, root: &Path, environment: &dyn Fn(&str) -> Option<String>) -> Result<StorePlan, Vec<String>> {
+        let mut raw = std::mem::take(&mut self.raw);
+        if self.common.config.is_none() {
+            let added = add_changed_settings(&mut raw, root);
+            self.check(added);
+        }
+        let is_given = |keys: &[&str]| keys.iter().any(|key| raw.get(key).is_some());
+        let given = Given {
+            commit_log: is_given(&["mappedFileSizeCommitLog"]),
+            consume_queue: is_given(&["mappedFileSizeConsumeQueue"]),
+            index: is_given(&["maxHashSlotNum", "maxIndexNum"]),
+        };
+        let mut resolver = Resolver::new(&raw, environment);
+        let mut config = resolver.broker(root).store;
+        self.errors.extend(resolver.finish(false).errors);
+        if !self.errors.is_empty() {
+            return Err(self.errors);
+        }
+        config.root = root.to_owned();
+        Ok(StorePlan { config, given })
     }
 
     /// Options that are keys.

@@ -37,7 +37,7 @@ const FEW_UNITS: i64 = 32;
 /// Fillers that may lie in memory: longer gaps are written out on the way.
 const FILLERS_IN_MEMORY: i64 = 4_096;
 /// Most fillers in front of one unit (200 MB): a wider gap is a damaged queue offset.
-const MAX_GAP: i64 = 10_000_000;
+pub(super) const MAX_GAP: i64 = 10_000_000;
 type Guard<'a> = MutexGuard<'a, State>;
 
 /// Damaged units that are remembered: others are found again.

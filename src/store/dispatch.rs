@@ -70,7 +70,7 @@ pub(super) enum Put {
 
 /// Properties that dispatching needs; the last of equal names wins.
 #[derive(Default)]
-struct Dispatched<'a> {
+pub(super) struct Dispatched<'a> {
     tags: Option<&'a str>,
     keys: Option<&'a str>,
     unique_key: Option<&'a str>,
@@ -78,7 +78,8 @@ struct Dispatched<'a> {
 }
 
 impl<'a> Dispatched<'a> {
-    fn read(text: &'a str) -> Self {
+    /// Reads them out of a properties text.
+    pub(super) fn read(text: &'a str) -> Self {
         let mut found = Self::default();
         for (name, value) in properties::iterate(text) {
             match name {
@@ -90,6 +91,29 @@ impl<'a> Dispatched<'a> {
             }
         }
         found
+    }
+
+    /// Tags code of the record's unit: the hash of its tags, or the time to deliver it at on the schedule topic.
+    pub(super) fn tags_code(&self, record: &Record<'_>, delay_levels_ms: &[i64]) -> i64 {
+        if record.topic == SCHEDULE_TOPIC
+            && let Some(level) = self.delay.and_then(|delay| delay.parse::<usize>().ok()).filter(|level| *level > 0)
+        {
+            let level = level.min(delay_levels_ms.len());
+            let delay_ms = level.checked_sub(1).and_then(|place| delay_levels_ms.get(place));
+            return record.store_timestamp + delay_ms.copied().unwrap_or(UNKNOWN_LEVEL_DELAY_MS);
+        }
+        tags_code(self.tags)
+    }
+
+    /// Keys by which the record is found.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &'a str> {
+        let keys = self.keys.unwrap_or_default().split(' ').filter(|key| !key.is_empty());
+        self.unique_key.into_iter().chain(keys)
+    }
+
+    /// Its tags, by which newer brokers find it too.
+    pub(super) fn tags(&self) -> Option<&'a str> {
+        self.tags
     }
 }
 
@@ -125,10 +149,10 @@ impl Dispatcher {
             self.note_seal(unit_of(record, physical_offset, 0));
         }
         let found = Dispatched::read(record.properties);
-        let tags_code = has_unit(record.sys_flag).then(|| self.tags_code(record, &found));
+        let tags_code = has_unit(record.sys_flag).then(|| found.tags_code(record, &self.delay_levels_ms));
         let queued = tags_code.map_or(Ok(Put::NoUnit), |tags_code| self.queue(record, physical_offset, tags_code, from));
         if let Some(index) = &self.index
-            && sysflag::transaction_type(record.sys_flag) != sysflag::TRANSACTION_ROLLBACK
+            && has_keys(record.sys_flag)
             && let Err(error) = put_keys(index, record, &found, physical_offset)
         {
             self.index_failed(&error);
@@ -165,18 +189,7 @@ impl Dispatcher {
 
     /// The unit of a record that lies at `physical_offset`.
     pub(super) fn unit_of(&self, record: &Record<'_>, physical_offset: i64) -> CqUnit {
-        unit_of(record, physical_offset, self.tags_code(record, &Dispatched::read(record.properties)))
-    }
-
-    fn tags_code(&self, record: &Record<'_>, found: &Dispatched<'_>) -> i64 {
-        if record.topic == SCHEDULE_TOPIC
-            && let Some(level) = found.delay.and_then(|delay| delay.parse::<usize>().ok()).filter(|level| *level > 0)
-        {
-            let level = level.min(self.delay_levels_ms.len());
-            let delay_ms = level.checked_sub(1).and_then(|place| self.delay_levels_ms.get(place));
-            return record.store_timestamp + delay_ms.copied().unwrap_or(UNKNOWN_LEVEL_DELAY_MS);
-        }
-        tags_code(found.tags)
+        unit_of(record, physical_offset, Dispatched::read(record.properties).tags_code(record, &self.delay_levels_ms))
     }
 
     fn index_failed(&self, error: &StoreError) {
@@ -198,9 +211,17 @@ pub(super) fn has_unit(sys_flag: i32) -> bool {
     matches!(sysflag::transaction_type(sys_flag), sysflag::TRANSACTION_NOT | sysflag::TRANSACTION_COMMIT)
 }
 
-fn put_keys(index: &Index, record: &Record<'_>, found: &Dispatched<'_>, physical_offset: i64) -> Result<(), StoreError> {
-    let keys = found.keys.unwrap_or_default().split(' ').filter(|key| !key.is_empty());
-    for key in found.unique_key.into_iter().chain(keys) {
+/// Whether a record of these flags enters the key index.
+pub(super) fn has_keys(sys_flag: i32) -> bool {
+    sysflag::transaction_type(sys_flag) != sysflag::TRANSACTION_ROLLBACK
+}
+
+/// Puts all keys of a record into the index.
+///
+/// # Errors
+/// The index's.
+pub(super) fn put_keys(index: &Index, record: &Record<'_>, found: &Dispatched<'_>, physical_offset: i64) -> Result<(), StoreError> {
+    for key in found.keys() {
         index.put(record.topic, key, physical_offset, record.store_timestamp)?;
     }
     if let Some(tags) = found.tags {

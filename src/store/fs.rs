@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, RenameFlags, SeekFrom};
 
 use super::sys;
 
@@ -22,6 +22,13 @@ pub trait Fs: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// The system's.
     fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn FsFile>>;
+    /// Opens for reading alone, where the file system knows the difference.
+    ///
+    /// # Errors
+    /// The system's.
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FsFile>> {
+        self.open(path, false)
+    }
     /// Makes a sparse file of `len` zeros that has its whole length from the moment it has its name: Java brokers do not start on a folder
     /// with a shorter file, which is what a process leaves behind that dies on the way. It is made beside the folder, as `<folder>.new`,
     /// where no broker looks for files; directly where that is not possible (the folder lies on another disk). A file that is there
@@ -68,6 +75,14 @@ pub trait Fs: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// The system's.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Makes two paths change places, at once: nobody ever sees one of them missing.
+    ///
+    /// # Errors
+    /// The system's; `Unsupported` where it cannot.
+    fn exchange(&self, one: &Path, other: &Path) -> io::Result<()> {
+        let _ = (one, other);
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Entries of a folder with whether each is a folder, sorted by name; empty when it does not exist.
     ///
     /// # Errors
@@ -193,6 +208,10 @@ impl Fs for RealFs {
         Ok(Arc::new(RealFile(file)))
     }
 
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FsFile>> {
+        Ok(Arc::new(RealFile(std::fs::File::open(path)?)))
+    }
+
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
         std::fs::create_dir_all(path)
     }
@@ -211,6 +230,13 @@ impl Fs for RealFs {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         std::fs::rename(from, to)
+    }
+
+    fn exchange(&self, one: &Path, other: &Path) -> io::Result<()> {
+        match rustix::fs::renameat_with(rustix::fs::CWD, one, rustix::fs::CWD, other, RenameFlags::EXCHANGE) {
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => Err(io::ErrorKind::Unsupported.into()),
+            exchanged => Ok(exchanged?),
+        }
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<(PathBuf, bool)>> {

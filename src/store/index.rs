@@ -465,13 +465,13 @@ fn in_time(entry: &IndexEntry, begin_timestamp: i64, begin_ms: i64, end_ms: i64)
 }
 
 /// Hash of `topic#key` as the files hold it: Java's, without its sign.
-fn key_hash(topic: &str, prefix: &str, key: &str) -> i32 {
+pub(super) fn key_hash(topic: &str, prefix: &str, key: &str) -> i32 {
     let hash = [topic, "#", prefix, key].into_iter().fold(0, extend_java_hash);
     hash.checked_abs().unwrap_or(0) // |i32::MIN| does not exist: Java's files have 0
 }
 
 /// The number that a file's name is: 17 digits.
-fn file_number(path: &std::path::Path) -> Option<i64> {
+pub(super) fn file_number(path: &std::path::Path) -> Option<i64> {
     let name = path.file_name()?.to_str()?;
     (name.len() == 17 && name.bytes().all(|byte| byte.is_ascii_digit())).then(|| name.parse().ok())?
 }

@@ -34,11 +34,13 @@ impl Geometry {
         self.entry_at(self.entries)
     }
 
-    fn slot_at(self, slot: u32) -> u64 {
+    /// Position of a slot.
+    pub(super) fn slot_at(self, slot: u32) -> u64 {
         INDEX_HEADER_SIZE as u64 + u64::from(slot) * INDEX_SLOT_SIZE as u64
     }
 
-    fn entry_at(self, number: u32) -> u64 {
+    /// Position of an entry.
+    pub(super) fn entry_at(self, number: u32) -> u64 {
         self.slot_at(self.slots) + u64::from(number) * INDEX_ENTRY_SIZE as u64
     }
 

@@ -43,6 +43,22 @@ impl StoreLock {
         }
         Ok(Self { _file: file })
     }
+
+    /// What [`StoreLock::take`] would fail with because another has the store; looks only, and makes no file.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn holder(root: &Path, fs: &dyn Fs) -> Result<Option<StoreError>, StoreError> {
+        let path = root.join("lock");
+        let failed = |error| StoreError::Io("look at the lock", path.clone(), error);
+        if !fs.exists(&path) {
+            return Ok(None);
+        }
+        let file = fs.open_read(&path).map_err(failed)?;
+        let real = file.as_std().ok_or_else(|| failed(std::io::ErrorKind::Unsupported.into()))?;
+        let held = sys::first_byte_lock(real.as_fd()).map_err(failed)?;
+        Ok(held.map(|pid| StoreError::Locked(path.clone(), pid.or_else(|| AbortMark::read_pid(root)))))
+    }
 }
 
 /// The process that `/proc/locks` names for a lock on this file. Locks of an open file description (ours) have none there.
@@ -120,12 +136,14 @@ mod tests {
         let lock = StoreLock::take(folder.path(), &*fs).unwrap();
         let (mark, existed) = AbortMark::create(folder.path(), &fs).unwrap();
         assert!(!existed);
+        assert!(matches!(StoreLock::holder(folder.path(), &*fs).unwrap(), Some(StoreError::Locked(_, Some(_)))));
         let error = StoreLock::take(folder.path(), &*fs).unwrap_err();
         assert!(matches!(&error, StoreError::Locked(path, Some(pid)) if path.ends_with("lock") && *pid == std::process::id()), "{error}");
         assert!(AbortMark::create(folder.path(), &fs).unwrap().1, "the mark of a run that has not ended");
         mark.remove().unwrap();
         assert!(!AbortMark::create(folder.path(), &fs).unwrap().1);
         drop(lock);
+        assert!(StoreLock::holder(folder.path(), &*fs).unwrap().is_none());
         StoreLock::take(folder.path(), &*fs).unwrap();
         assert_eq!(std::fs::read(folder.path().join("lock")).unwrap(), b"lock");
     }
@@ -145,6 +163,8 @@ mod tests {
         let Ok(mut child) = child else { return eprintln!("skipped: no python3") };
         let mut line = [0; 2];
         std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
+        let seen = StoreLock::holder(folder.path(), &RealFs).unwrap();
+        assert!(matches!(&seen, Some(StoreError::Locked(_, Some(pid))) if *pid == child.id()), "{seen:?}");
         let error = StoreLock::take(folder.path(), &RealFs).unwrap_err();
         assert!(matches!(&error, StoreError::Locked(_, Some(pid)) if *pid == child.id()), "{error}");
         drop(child.stdin.take());

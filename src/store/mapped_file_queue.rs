@@ -142,7 +142,8 @@ pub(super) fn open_segments<P: AsRef<Path>>(fs: &dyn Fs, folders: &[P], file_siz
     Ok(segments)
 }
 
-fn parse_name(name: &str) -> Option<i64> {
+/// The position that a file of 20 digits is named by.
+pub(super) fn parse_name(name: &str) -> Option<i64> {
     (name.len() == 20 && name.bytes().all(|byte| byte.is_ascii_digit())).then(|| name.parse().ok())?
 }
 

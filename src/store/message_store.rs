@@ -628,7 +628,10 @@ impl Loaded {
 }
 
 /// Creates a folder that is not there and what is missing above it, durably.
-fn create_dir(fs: &dyn Fs, path: &Path) -> Result<(), StoreError> {
+///
+/// # Errors
+/// The system's.
+pub(super) fn create_dir(fs: &dyn Fs, path: &Path) -> Result<(), StoreError> {
     let failed = |error| StoreError::Io("create", path.to_owned(), error);
     let missing: Vec<&Path> = path.ancestors().take_while(|path| !path.as_os_str().is_empty() && !fs.exists(path)).collect();
     fs.create_dir_all(path).map_err(failed)?;

@@ -4,11 +4,13 @@
 
 pub mod append;
 pub mod arrival;
+pub mod check;
 pub mod config;
 pub mod error;
 pub mod fs;
 pub mod message_store;
 pub mod reading;
+pub mod repair;
 
 mod allocate;
 mod checkpoint;

@@ -417,7 +417,8 @@ impl Recovery<'_> {
     /// not zero.
     fn cut(&mut self, end: Place, reason: &str) -> Result<u64, StoreError> {
         let mut changed = BTreeSet::new();
-        for segment in self.segments.drain(end.index + 1..) {
+        for segment in self.segments.drain(end.index + 1..).rev() {
+            // the last first: no hole if this is cut short
             log::warn!("file behind the end of the log removed: path={}", segment.path.display());
             changed.extend(segment.path.parent().map(Path::to_owned));
             self.fs.remove_file(&segment.path).map_err(|error| StoreError::Io("remove", segment.path, error))?;
@@ -486,7 +487,10 @@ impl Recovery<'_> {
 }
 
 /// Length of the blank record at a position: 0 when there is none.
-fn blank_at(segment: &Segment, at: usize, file_size: usize) -> Result<usize, StoreError> {
+///
+/// # Errors
+/// The system's.
+pub(super) fn blank_at(segment: &Segment, at: usize, file_size: usize) -> Result<usize, StoreError> {
     let mut bytes = [0; crate::common::record::BLANK_SIZE];
     if at + bytes.len() > file_size {
         return Ok(0);
@@ -497,7 +501,10 @@ fn blank_at(segment: &Segment, at: usize, file_size: usize) -> Result<usize, Sto
 }
 
 /// Zeroes a file from `from` on; returns how many bytes were not zero. Holes stay holes.
-fn zero(segment: &Segment, from: usize, file_size: usize) -> Result<u64, StoreError> {
+///
+/// # Errors
+/// The system's.
+pub(super) fn zero(segment: &Segment, from: usize, file_size: usize) -> Result<u64, StoreError> {
     let failed = |what| move |error| StoreError::Io(what, segment.path.clone(), error);
     let (mut buffer, zeros) = (vec![0; BATCH], vec![0; BATCH]);
     let (mut at, mut zeroed) = (from, 0);

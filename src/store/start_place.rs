@@ -18,7 +18,7 @@ use super::scan::{Checks, Found, Place, Reads, Scanner, first_store_time};
 use super::seal::is_seal;
 
 /// A checkpoint this far ahead of the newest record was written under a wrong clock, ms.
-const CLOCK_TOLERANCE_MS: i64 = 3_600_000;
+pub(super) const CLOCK_TOLERANCE_MS: i64 = 3_600_000;
 
 /// Bytes of a record that are read to see whose it is.
 const MAX_READ: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! Three calls of the C library that no crate of ours wraps safely.
+//! Four calls of the C library that no crate of ours wraps safely.
 //!
 //! Each takes a borrowed descriptor, so the file is open for as long as the call lasts.
 #![allow(unsafe_code)]
@@ -26,6 +26,29 @@ pub(super) fn lock_first_byte(file: BorrowedFd<'_>) -> io::Result<()> {
     }
     let error = io::Error::last_os_error();
     if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) { Err(io::ErrorKind::WouldBlock.into()) } else { Err(error) }
+}
+
+/// Whether another holds the lock of [`lock_first_byte`] on a file, without taking it (`F_OFD_GETLK`). The process is known when
+/// it is a record lock, as a Java broker's.
+///
+/// # Errors
+/// The system's.
+pub(super) fn first_byte_lock(file: BorrowedFd<'_>) -> io::Result<Option<Option<u32>>> {
+    let mut lock = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 1,
+        l_pid: 0, // must be 0 for locks of this kind
+    };
+    // SAFETY: the descriptor is open (borrowed), and the kernel reads and writes `lock`, which outlives the call and which nobody
+    // else sees, and nothing besides.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let free = libc::c_int::from(lock.l_type) == libc::F_UNLCK;
+    Ok((!free).then(|| u32::try_from(lock.l_pid).ok().filter(|pid| *pid > 0)))
 }
 
 /// Writes the dirty pages of a range out and waits for them (`sync_file_range`). No promise of durability.

@@ -129,3 +129,24 @@ fn changed_settings_come_back_at_the_next_start() {
     assert_eq!((with_file.store.file_reserved_hours, with_file.broker_permission), (72, 6));
     assert_eq!(with_file.all["brokerConfigPath"], file.display().to_string());
 }
+
+#[test]
+fn a_store_s_files_are_read_by_its_broker_s_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = for_store(None, &[], folder.path()).unwrap();
+    assert_eq!((store.given, store.config.root.as_path(), store.config.commit_log_file_size), (Given::default(), folder.path(), 1 << 30));
+    let set = ["maxIndexNum=77".to_owned(), "storePathRootDir=/elsewhere".to_owned()];
+    let store = for_store(None, &set, folder.path()).unwrap();
+    assert_eq!((store.given, store.config.index_entries), (Given { index: true, ..Given::default() }, 77));
+    assert_eq!(store.config.root, folder.path(), "the folder on the command line is meant");
+    let file = folder.path().join("broker.conf");
+    std::fs::write(&file, "mappedFileSizeCommitLog=65536\nstorePathCommitLog=/log\nbrokerRole=SLAVE\n").unwrap();
+    let store = for_store(Some(&file), &[], folder.path()).unwrap();
+    assert!(store.given.commit_log && !store.given.consume_queue);
+    assert_eq!(store.config.commit_log_path.as_deref(), Some(Path::new("/log")));
+    std::fs::create_dir(folder.path().join("config")).unwrap();
+    std::fs::write(folder.path().join("config/broker.properties"), "mappedFileSizeConsumeQueue=2000\n").unwrap();
+    let store = for_store(None, &[], folder.path()).unwrap();
+    assert_eq!((store.given.consume_queue, store.config.consume_queue_file_size), (true, 2_000), "what administrators changed");
+    assert_eq!(for_store(None, &["x".to_owned()], folder.path()).unwrap_err().len(), 1);
+}

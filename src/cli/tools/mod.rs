@@ -7,6 +7,7 @@ pub mod bench;
 pub mod consume;
 pub mod message_json;
 pub mod send;
+pub mod store;
 pub mod topic;
 
 use std::time::Duration;
