@@ -67,6 +67,8 @@ pub struct MessageStore {
     abort: AbortMark,
     running: Mutex<Option<Running>>,
     stopped: Mutex<Option<ShutdownReport>>,
+    #[cfg(test)]
+    recovery: super::recovery::Report,
 }
 
 /// What ends with the store.
@@ -230,7 +232,21 @@ impl MessageStore {
             abort,
             running: Mutex::default(),
             stopped: Mutex::default(),
+            #[cfg(test)]
+            recovery: report,
         })
+    }
+
+    /// All queues.
+    #[cfg(test)]
+    pub(super) fn queues(&self) -> &ConsumeQueueTable {
+        &self.queues
+    }
+
+    /// What recovery did.
+    #[cfg(test)]
+    pub(super) fn recovery_report(&self) -> super::recovery::Report {
+        self.recovery
     }
 
     fn start_threads(&self, lock: StoreLock) -> std::io::Result<()> {

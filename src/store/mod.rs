@@ -33,6 +33,8 @@ mod recovery;
 mod scan;
 mod seal;
 mod signal;
+#[cfg(test)]
+mod simulation;
 mod sys;
 #[cfg(test)]
 mod testing;
