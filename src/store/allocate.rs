@@ -203,7 +203,7 @@ impl Allocator {
         if let Some(next) = self.next.lock().as_ref().filter(|next| next.start() == start) {
             return Some(Arc::clone(next));
         }
-        let made = self.create(start).and_then(|file| self.make_durable(&file).map(|()| file));
+        let made = self.create(start).and_then(|file| file.make_durable(&*self.fs).map(|()| file));
         match made {
             Ok(file) => {
                 let mut next = self.next.lock();
@@ -224,18 +224,16 @@ impl Allocator {
         }
     }
 
+    /// Not before the file in front of it is durable: a crash could take that one and leave a hole.
     fn create(&self, start: i64) -> Result<Arc<MappedFile>, StoreError> {
+        if let Some(last) = self.log.files().last()
+            && let Err(error) = last.make_durable(&*self.fs)
+        {
+            self.flusher.fail(error.to_string()); // its records may be lost, whatever a later sync says
+            return Err(error);
+        }
         let path = self.log.files().dir().join(file_name(start));
         MappedFile::create(&*self.fs, &path, start, self.log.files().file_size()).map(Arc::new)
-    }
-
-    /// So that the flush thread does not have to.
-    fn make_durable(&self, file: &MappedFile) -> Result<(), StoreError> {
-        let dir = self.log.files().dir();
-        file.file().sync_data().map_err(|error| StoreError::Io("sync", file.path().to_owned(), error))?;
-        self.fs.sync_dir(dir).map_err(|error| StoreError::Io("sync", dir.to_owned(), error))?;
-        file.take_new_entry();
-        Ok(())
     }
 
     /// Reserves and prepares the next piece of `file` before `goal`.

@@ -2,10 +2,12 @@
 //!
 //! - By age at the hours of `deleteWhen`, and whenever the disk asks for it; never the last file, and never what has not
 //!   been flushed and dispatched.
+//! - What was dispatched of a file is on disk in queues and index before the file goes, but where the disk is full.
 //! - Unexpired files go only below the reserve or above a ratio that is set (and not at all with
 //!   `cleanFileForciblyEnable=false`), and only as many as it takes.
 //! - Off the write path: the appender meets nothing of this but a list that lost its first file.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,7 +21,9 @@ use super::commit_log::CommitLog;
 use super::config::StoreConfig;
 use super::consume_queue_table::ConsumeQueueTable;
 use super::deleted_topics::DeletedTopics;
+use super::derived_flush::DerivedFlusher;
 use super::disk::DiskGuard;
+use super::dispatch::DispatchService;
 use super::fs::Fs;
 use super::index::Index;
 use super::mapped_file::MappedFile;
@@ -40,9 +44,11 @@ pub(super) struct Cleaner {
     index: Option<Arc<Index>>,
     deleted: Arc<DeletedTopics>,
     clock: Clock,
-    /// Behind the last record dispatched.
-    dispatched: Box<dyn Fn() -> i64 + Send + Sync>,
+    dispatch: Arc<DispatchService>,
+    derived: Arc<DerivedFlusher>,
     one: Mutex<()>,
+    /// A file was removed, and the folder was not synced since.
+    unsynced: AtomicBool,
     signal: Signal,
     stopping: AtomicBool,
 }
@@ -72,11 +78,15 @@ pub(super) struct Parts {
     pub(super) index: Option<Arc<Index>>,
     /// And this.
     pub(super) deleted: Arc<DeletedTopics>,
+    /// Knows what was dispatched.
+    pub(super) dispatch: Arc<DispatchService>,
+    /// Knows what of that is on disk.
+    pub(super) derived: Arc<DerivedFlusher>,
 }
 
 impl Cleaner {
     /// A cleaner; the thread runs [`Cleaner::run`].
-    pub(super) fn new(config: &StoreConfig, parts: Parts, clock: Clock, dispatched: impl Fn() -> i64 + Send + Sync + 'static) -> Arc<Self> {
+    pub(super) fn new(config: &StoreConfig, parts: Parts, clock: Clock) -> Arc<Self> {
         let hours = i64::try_from(config.file_reserved_hours).unwrap_or(i64::MAX);
         let rules = Rules {
             reserved_ms: hours.saturating_mul(MS_PER_HOUR),
@@ -85,7 +95,7 @@ impl Cleaner {
             interval: Duration::from_millis(config.clean_interval_ms.max(1)),
             forcibly: config.clean_file_forcibly,
         };
-        let Parts { log, fs, guard, allocator, queues, index, deleted } = parts;
+        let Parts { log, fs, guard, allocator, queues, index, deleted, dispatch, derived } = parts;
         Arc::new(Self {
             rules,
             log,
@@ -96,8 +106,10 @@ impl Cleaner {
             index,
             deleted,
             clock,
-            dispatched: Box::new(dispatched),
+            dispatch,
+            derived,
             one: Mutex::default(),
+            unsynced: AtomicBool::new(false),
             signal: Signal::default(),
             stopping: AtomicBool::new(false),
         })
@@ -131,8 +143,16 @@ impl Cleaner {
         let mut deleted = 0;
         while deleted < limit && !self.stopping.load(Ordering::Acquire) {
             let Some(why) = self.due(manual) else { break };
-            let Some(file) = self.log.files().remove_first((self.dispatched)().min(self.log.flushed_offset())) else { break };
-            self.delete(&file, &why);
+            let limit = self.dispatch.dispatched_offset().min(self.log.flushed_offset());
+            let Some(file) = self.log.files().removable(limit) else { break };
+            if !self.derived.is_durable_to(file.end()) && matches!(why, Reason::Expired) {
+                break; // later; without space there is no later
+            }
+            // one after the other, durably: a file that stays, or comes back, must not lie in front of a hole
+            if !self.sync_removals() || !self.delete(&file, &why) {
+                break;
+            }
+            self.log.files().remove_first(limit);
             self.follow();
             deleted += 1;
             if !manual {
@@ -142,12 +162,22 @@ impl Cleaner {
         deleted
     }
 
+    /// Makes the removals so far durable; whether they are.
+    fn sync_removals(&self) -> bool {
+        if self.unsynced.load(Ordering::Acquire) {
+            if let Err(error) = self.fs.sync_dir(self.log.files().dir()) {
+                log::warn!("folder not synced, no file is deleted: path={} error={error}", self.log.files().dir().display());
+                return false;
+            }
+            self.unsynced.store(false, Ordering::Release);
+        }
+        true
+    }
+
     /// Lets everything else follow the log's min offset.
     fn follow(&self) {
         let min = self.log.min_offset();
-        if let Err(error) = self.fs.sync_dir(self.log.files().dir()) {
-            log::warn!("folder not synced: path={} error={error}", self.log.files().dir().display());
-        }
+        self.sync_removals();
         self.queues.clean(min);
         if let Some(index) = &self.index {
             index.clean(min);
@@ -168,9 +198,16 @@ impl Cleaner {
         }
     }
 
-    fn delete(&self, file: &MappedFile, why: &Reason) {
+    /// Whether the file has gone.
+    fn delete(&self, file: &MappedFile, why: &Reason) -> bool {
         let (path, from, to) = (file.path().display(), file.start(), file.end());
-        match (self.fs.remove_file(file.path()), why) {
+        let removed = match self.fs.remove_file(file.path()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        };
+        let gone = removed.is_ok();
+        self.unsynced.fetch_or(gone, Ordering::AcqRel);
+        match (removed, why) {
             (Ok(()), Reason::Expired) => log::info!("commit log file deleted: path={path} from={from} to={to} reason=expired"),
             (Ok(()), Reason::Forced(why)) => log::warn!(
                 "commit log file with unexpired messages deleted, they are lost: path={path} from={from} to={to} reason={why} \
@@ -180,6 +217,7 @@ impl Cleaner {
                 log::warn!("commit log file not deleted: path={path} from={from} to={to} reason={} error={error}", why.text());
             }
         }
+        gone
     }
 }
 

@@ -242,6 +242,13 @@ impl ConsumeQueue {
             }
             self.min_offset.store(offset, Ordering::Release);
             state.min_physical = unit.physical_offset;
+        } else if offset < state.first {
+            drop(state);
+            if !self.lacks_its_begin(&unit)? {
+                return Ok(());
+            }
+            self.begin_anew()?;
+            return self.put(offset, unit);
         } else if unit.end() <= self.max_physical_offset() || offset < state.end() {
             return self.mend(state, offset, unit);
         }
@@ -304,6 +311,31 @@ impl ConsumeQueue {
         self.write(&mut maintenance, offset, &unit.encode())?;
         self.max_physical_offset.fetch_max(unit.end(), Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Whether the first files are missing: a crash took their names and left later ones. Then this unit belongs in front of all that are there.
+    fn lacks_its_begin(&self, unit: &CqUnit) -> Result<bool, StoreError> {
+        let first = self.state.lock().first;
+        let present = self.next_present(first, self.max_offset())?;
+        Ok(present.is_none_or(|(_, present)| unit.end() <= present.physical_offset))
+    }
+
+    /// Gives all units up: whoever dispatches the log from before the first of them puts them again.
+    fn begin_anew(&self) -> Result<(), StoreError> {
+        log::warn!("consume queue has lost its first files, what it holds is dispatched again: folder={}", self.folder().display());
+        let mut maintenance = self.files.maintenance.lock();
+        let (first, on_disk) = {
+            let mut state = self.state.lock();
+            let on_disk = state.on_disk;
+            self.files.dirty_bytes.fetch_sub(state.tail.len(), Ordering::Relaxed);
+            (state.tail, state.on_disk, state.min_physical, state.suspect) = (Vec::new(), state.first, NONE, NONE);
+            self.max_physical_offset.store(NONE, Ordering::Release);
+            self.max_offset.store(state.first, Ordering::Release);
+            self.min_offset.store(state.first, Ordering::Release);
+            (state.first, on_disk)
+        };
+        let mut files = (first..on_disk).step_by(self.files.units_per_file as usize);
+        files.try_for_each(|file| self.remove_file(&mut maintenance, file))
     }
 
     /// An empty queue begins in another file.
@@ -622,6 +654,23 @@ impl ConsumeQueue {
         Ok((cut, NONE))
     }
 
+    /// After an abrupt stop: files with units of records behind `physical_offset` may be in the page cache alone, and so may their names.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn distrust_behind(&self, physical_offset: i64, maintenance: &mut Maintenance) -> Result<(), StoreError> {
+        if self.max_physical_offset() <= physical_offset {
+            return Ok(());
+        }
+        let first = self.state.lock().first;
+        let from = if physical_offset > 0 { self.find_cut(physical_offset)?.0.max(first) } else { first };
+        let Some(this) = self.this.upgrade() else { return Ok(()) };
+        let files = (self.files.file_of(from)..self.max_offset()).step_by(self.files.units_per_file as usize);
+        maintenance.unsynced.extend(files.map(|file| ((self.key, file), Arc::clone(&this))));
+        maintenance.changed_folders.extend(self.folder().ancestors().take(4).map(Path::to_owned)); // up to the store's root
+        Ok(())
+    }
+
     fn cut_files(&self, maintenance: &mut Maintenance, first: i64, keep: i64, on_disk: i64) -> Result<(), StoreError> {
         if keep >= on_disk {
             return Ok(());
@@ -634,12 +683,9 @@ impl ConsumeQueue {
         }
         if keep < kept + self.files.units_per_file {
             let file = self.open_or_create(maintenance, kept)?;
-            zero_behind(&*file, ((keep - kept) * UNIT) as u64, self.files.file_size()).map_err(failed("truncate", &self.path(kept)))?;
-            if let Some(this) = self.this.upgrade() {
-                maintenance.unsynced.insert((self.key, kept), this);
-            }
+            cut_off(&*file, ((keep - kept) * UNIT) as u64, self.files.file_size()).map_err(failed("truncate", &self.path(kept)))?;
         }
-        Ok(())
+        self.files.fs.sync_dir(&self.folder()).map_err(failed("sync", &self.folder()))
     }
 
     /// Moves the min offset to the first unit whose record lies at or behind `min_physical_offset`; a queue whose records are all gone
@@ -721,8 +767,9 @@ pub(super) fn is_missing(error: &StoreError) -> bool {
     matches!(error, StoreError::Io(_, _, error) if error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Makes everything from `at` on zero without writing it.
-fn zero_behind(file: &dyn FsFile, at: u64, file_size: u64) -> io::Result<()> {
-    file.set_len(at)?;
-    file.set_len(file_size)
+/// Makes everything from `at` on zero without writing it, durably: units that come back with a crash would stand for records that took
+/// their places in the log since.
+fn cut_off(file: &dyn FsFile, at: u64, file_size: u64) -> io::Result<()> {
+    file.zero(at, file_size - at)?;
+    file.sync_data()
 }

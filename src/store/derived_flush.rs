@@ -5,7 +5,7 @@
 //! crash loses tails but no knowledge of which. On a full disk it waits, with all it has in memory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -41,6 +41,8 @@ pub(super) struct Parts {
     pub(super) index: Option<Arc<Index>>,
     /// Where it is written down.
     pub(super) checkpoint: Checkpoint,
+    /// Told of a sync that failed: what was dirty may count as clean and yet not be on disk.
+    pub(super) sync_failed: Box<dyn Fn(&str) + Send + Sync>,
 }
 
 /// The thread's shared side.
@@ -48,6 +50,8 @@ pub(super) struct DerivedFlusher {
     parts: Parts,
     interval: Duration,
     state: Mutex<State>,
+    /// What was dispatched before this offset is on disk in queues and index.
+    durable: AtomicI64,
     signal: Signal,
     stopping: AtomicBool,
 }
@@ -68,7 +72,14 @@ impl DerivedFlusher {
     /// which is dispatched but perhaps not on disk in its queue.
     pub(super) fn new(parts: Parts, positions: Positions, last_record: (i64, i64), interval: Duration) -> Arc<Self> {
         let state = State { positions, last_record, thorough_at: Instant::now(), thorough_offset: -1, failing: false };
-        Arc::new(Self { parts, interval, state: Mutex::new(state), signal: Signal::default(), stopping: AtomicBool::new(false) })
+        Arc::new(Self {
+            parts,
+            interval,
+            state: Mutex::new(state),
+            durable: AtomicI64::new(-1),
+            signal: Signal::default(),
+            stopping: AtomicBool::new(false),
+        })
     }
 
     /// Asks the thread to end.
@@ -86,11 +97,21 @@ impl DerivedFlusher {
         }
     }
 
+    /// Whether everything dispatched before `offset` is on disk in queues and index; makes it so if need be. What only the log holds must not
+    /// go with its files: a queue would forget its numbering in a crash.
+    pub(super) fn is_durable_to(&self, offset: i64) -> bool {
+        let durable = || self.durable.load(Ordering::Acquire) >= offset;
+        durable() || self.flush(true) && durable()
+    }
+
     /// Flushes what is due; with `last` everything. Returns whether it worked.
     pub(super) fn flush(&self, last: bool) -> bool {
         let mut state = self.state.lock();
         let result = self.flush_locked(&mut state, last);
         let failing = result.is_err();
+        if let Err(error @ StoreError::Io("sync", ..)) = &result {
+            (self.parts.sync_failed)(&error.to_string());
+        }
         match result {
             Err(error) if !state.failing => log::error!("derived files cannot be flushed, messages are not affected: {error}"),
             Ok(()) if state.failing => log::info!("derived files are flushed again"),
@@ -111,9 +132,11 @@ impl DerivedFlusher {
             let (offset, store_timestamp) = dispatch.last_record().unwrap_or(state.last_record);
             queues.flush(true)?;
             if let Some(index) = index {
-                state.positions.index_timestamp = state.positions.index_timestamp.max(index.flush()?);
+                index.flush()?;
+                state.positions.index_timestamp = state.positions.index_timestamp.max(index.final_until(offset));
             }
             state.thorough_offset = dispatched;
+            self.durable.store(dispatched, Ordering::Release);
             (state.positions.logics_offset, state.positions.logics_timestamp) = (offset, store_timestamp);
         } else {
             if queues.dirty_bytes() > 0 {

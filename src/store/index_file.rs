@@ -318,8 +318,7 @@ impl IndexFile {
     /// Zeroes the entries from a number on without writing them: they are the end of the file.
     fn zero_entries(&self, from: u32) -> Result<(), StoreError> {
         let at = self.geometry.entry_at(from);
-        let cut = self.file.set_len(at).and_then(|()| self.file.set_len(self.geometry.file_size()));
-        cut.map_err(failed("truncate", &self.path))
+        self.file.zero(at, self.geometry.file_size() - at).map_err(failed("truncate", &self.path))
     }
 
     /// Reads entries from a number on until `visit` returns false.

@@ -179,10 +179,15 @@ impl MessageStore {
         let dispatch = DispatchService::start(&config.tag, Arc::clone(&log), dispatcher, end)
             .map_err(|error| StoreError::Io("start a thread of", config.root.clone(), error))?;
         let dispatch = Arc::new(dispatch);
-        let positions = Positions { confirm_offset: last_record, flushed_offset: Some(end), ..positions };
-        if let Err(error) = checkpoint.write(positions, false) {
+        // without a flushed offset a crash is not told from damage; what speaks of records that the log has lost would be taken for
+        // knowledge of those that follow in their places
+        let must_be_durable = positions.flushed_offset.is_none() || positions.logics_offset >= end.max(1);
+        let positions = positions.of_log(end, last_record, last_store_timestamp);
+        if let Err(error) = checkpoint.write(positions, must_be_durable) {
             log::warn!("checkpoint not written yet: {error}");
         }
+        let (marking, path) = (Arc::clone(&fs), config.root.join(SYNC_FAILED));
+        let mark = move |why: &str| mark_failed_sync(&*marking, &path, why);
         let derived = DerivedFlusher::new(
             derived_flush::Parts {
                 guard: Arc::clone(&guard),
@@ -192,6 +197,7 @@ impl MessageStore {
                 queues: Arc::clone(&queues),
                 index: index.clone(),
                 checkpoint,
+                sync_failed: Box::new(mark.clone()),
             },
             positions,
             (last_record, last_store_timestamp),
@@ -205,15 +211,15 @@ impl MessageStore {
             queues: Arc::clone(&queues),
             index: index.clone(),
             deleted: Arc::clone(&deleted),
+            dispatch: Arc::clone(&dispatch),
+            derived: Arc::clone(&derived),
         };
-        let progress = Arc::clone(&dispatch);
-        let cleaner = Cleaner::new(&config, parts, clock.clone(), move || progress.dispatched_offset());
+        let cleaner = Cleaner::new(&config, parts, clock.clone());
         let appender =
             LogAppender::new(Arc::clone(&log), clock, Arc::clone(&allocator), Arc::clone(&guard), Arc::clone(&latch), Arc::clone(&queues));
         let follower = Arc::clone(&dispatch);
         flusher.on_flushed(move || follower.wake());
-        let mark = config.root.join(SYNC_FAILED);
-        flusher.on_failed(move |why| mark_failed_sync(&*fs, &mark, why));
+        flusher.on_failed(mark);
         Ok(Self {
             in_memory: reading::in_memory_bytes(config.in_memory_ratio),
             config,
@@ -241,6 +247,12 @@ impl MessageStore {
     #[cfg(test)]
     pub(super) fn queues(&self) -> &ConsumeQueueTable {
         &self.queues
+    }
+
+    /// What `flush-cq` does at its next round; `thorough`: as the last one.
+    #[cfg(test)]
+    pub(super) fn flush_derived(&self, thorough: bool) -> bool {
+        self.derived.flush(thorough)
     }
 
     /// What recovery did.
@@ -568,14 +580,25 @@ impl Loaded {
         let (checkpoint, positions) = Checkpoint::load(&config.root, Arc::clone(fs))?;
         let segments = open_segments(&**fs, &dir, config.commit_log_file_size)?;
         let queues = Arc::new(ConsumeQueueTable::load(config, Arc::clone(fs))?);
+        if !clean {
+            queues.distrust_behind(positions.logics_offset)?;
+        }
+        if !clean && fs.exists(&config.root.join(SYNC_FAILED)) {
+            queues.truncate_behind(positions.logics_offset)?; // recovery writes these units once more, so that they count as not on disk
+        }
         let safe_timestamp = (!clean).then_some(positions.index_timestamp);
         let index = if config.index_enable { Some(Arc::new(Index::load(config, Arc::clone(fs), safe_timestamp)?)) } else { None };
-        if let Some(index) = index.as_ref().filter(|_| !clean && positions.logics_offset > 0)
-            && let Err(error) = index.truncate_behind(positions.logics_offset)
-        {
-            log::warn!("index not cut at what was flushed, keys may be missing in it: {error}");
+        if let Some(index) = index.as_ref().filter(|_| !clean) {
+            let flushed = positions.logics_offset;
+            let cut = if flushed > 0 { index.truncate_behind(flushed) } else { index.truncate_behind_hole() };
+            if let Err(error) = cut {
+                log::warn!("index not cut at what was flushed, keys may be missing in it: {error}");
+            }
         }
         let deleted = Arc::new(DeletedTopics::load(&config.root, Arc::clone(fs))?);
+        if !clean {
+            deleted.make_durable()?;
+        }
         let dispatcher =
             Arc::new(Dispatcher::new(Arc::clone(&queues), index.clone(), Arc::clone(&deleted), config.delay_levels_ms.clone()));
         Ok(Self { dir, checkpoint, positions, queues, index, deleted, dispatcher, segments })

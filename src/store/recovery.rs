@@ -134,7 +134,7 @@ impl Recovery<'_> {
         }
         self.write_tails();
         self.queues.truncate_behind(end_offset)?;
-        if let Some(Err(error)) = self.index.map(|index| index.truncate_behind(end_offset)) {
+        if let Some(Err(error)) = self.index.map(|index| index.end_at(end_offset)) {
             log::warn!("index not cut behind the log, keys may be missing in it: {error}");
         }
         self.queues.settle(self.segments.first().map_or(0, |segment| segment.start));
@@ -351,13 +351,10 @@ impl Recovery<'_> {
     /// Removes the files behind the one in which the log ends, and zeroes the rest of that one. Returns the bytes that were
     /// not zero.
     fn cut(&mut self, end: Place) -> Result<u64, StoreError> {
-        let mut cut = 0;
-        for segment in self.segments.drain(end.index + 1..) {
+        for segment in self.segments.drain(end.index + 1..).rev() {
             log::warn!("file behind the end of the log removed: path={}", segment.path.display());
             self.fs.remove_file(&segment.path).map_err(|error| StoreError::Io("remove", segment.path, error))?;
-            cut += 1;
-        }
-        if cut > 0 {
+            // one after the other: a crash must not leave a hole
             self.fs.sync_dir(self.dir).map_err(|error| StoreError::Io("sync", self.dir.to_owned(), error))?;
         }
         let segment = &self.segments[end.index];
@@ -378,6 +375,10 @@ impl Recovery<'_> {
         }
         for segment in &self.segments[first..=end.index] {
             segment.file.sync_data().map_err(|error| StoreError::Io("sync", segment.path.clone(), error))?;
+        }
+        if !self.clean {
+            // the last process may have died before it made the files' names durable
+            self.fs.sync_dir(self.dir).map_err(|error| StoreError::Io("sync", self.dir.to_owned(), error))?;
         }
         if failed_before {
             self.fs.remove_file(&mark).map_err(|error| StoreError::Io("remove", mark, error))?;

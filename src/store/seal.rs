@@ -52,7 +52,8 @@ impl Hole {
     }
 }
 
-/// Whether the hole has a sector of zeros: that much never arrived at the disk.
+/// Whether the hole has a sector of zeros: that much never arrived at the disk. Of the sector in which the hole begins, what
+/// belongs to the hole counts: what lies before may have been there already.
 ///
 /// # Errors
 /// The system's.
@@ -60,6 +61,13 @@ pub(super) fn has_zero_sector(segment: &Segment, hole: Hole) -> Result<bool, Sto
     let failed = |error| StoreError::Io("read", segment.path.clone(), error);
     let mut at = hole.place.at.next_multiple_of(SECTOR);
     let mut buffer = vec![0; BATCH];
+    let head = at - hole.place.at;
+    if head >= size_of::<i32>() && at <= hole.end {
+        segment.file.read_exact_at(&mut buffer[..head], hole.place.at as u64).map_err(failed)?;
+        if buffer[..head].iter().all(|byte| *byte == 0) {
+            return Ok(true); // the size of a record is not 0
+        }
+    }
     while at + SECTOR <= hole.end {
         let len = BATCH.min((hole.end - at) / SECTOR * SECTOR);
         segment.file.read_exact_at(&mut buffer[..len], at as u64).map_err(failed)?;
@@ -113,7 +121,14 @@ pub(super) fn seal(segment: &Segment, hole: Hole, file_size: usize, store_timest
     };
     if hole.end == file_size {
         let left = hole.len();
-        return if left >= record::BLANK_SIZE { write(&blank(left), hole.place.at) } else { Ok(()) };
+        if left < record::BLANK_SIZE {
+            return Ok(());
+        }
+        // a unit may still point at what lies behind the blank record: it must not pass for a message
+        let behind = hole.place.at + record::BLANK_SIZE;
+        let zeroed = segment.file.zero(behind as u64, (hole.end - behind) as u64);
+        zeroed.map_err(|error| StoreError::Io("seal damage in", segment.path.clone(), error))?;
+        return write(&blank(left), hole.place.at);
     }
     let mut at = hole.place.at;
     while at < hole.end {

@@ -13,7 +13,7 @@ use crate::store::file_cache::failed;
 use crate::store::format::cq_unit::{CQ_UNIT_SIZE, CqUnit};
 use crate::store::fs::FsFile;
 
-use super::{NONE, QueueFiles, READ_UNITS, UNIT, zero_behind};
+use super::{NONE, QueueFiles, READ_UNITS, UNIT, cut_off};
 
 /// Files at the end of a queue that are read.
 const RECOVERED_FILES: usize = 3;
@@ -84,7 +84,7 @@ pub(super) fn recover_folder(files: &QueueFiles, folder: &Path) -> Result<Recove
     let behind = ((scan.end - last.first) * UNIT) as u64;
     if behind < files.file_size() && last.holds_data(files, behind)? {
         damaged = true;
-        zero_behind(&*last.file(files)?, behind, files.file_size()).map_err(failed("truncate", &last.path))?;
+        cut_off(&*last.file(files)?, behind, files.file_size()).map_err(failed("truncate", &last.path))?;
     }
     if scan.end == last.first && stopped_in > 0 {
         files.fs.remove_file(&last.path).map_err(failed("remove", &last.path))?;
@@ -100,12 +100,11 @@ pub(super) fn recover_folder(files: &QueueFiles, folder: &Path) -> Result<Recove
     Ok(Recovered { first, end: scan.end, max_physical, first_present, damaged })
 }
 
-/// The queue's files in order, all of the right length. A last file without a byte was never begun and is removed.
+/// The queue's files in order, all of the right length. A file without a byte was never begun, or a crash took all of it; it is removed.
 fn list_files(files: &QueueFiles, folder: &Path) -> Result<Vec<FoundFile>, StoreError> {
     let mut found = Vec::new();
     let entries = files.fs.list(folder).map_err(failed("list", folder))?;
-    let count = entries.len();
-    for (place, (path, is_folder)) in entries.into_iter().enumerate() {
+    for (path, is_folder) in entries {
         if is_folder {
             continue;
         }
@@ -115,7 +114,7 @@ fn list_files(files: &QueueFiles, folder: &Path) -> Result<Vec<FoundFile>, Store
         };
         let file = files.fs.open(&path, false).map_err(failed("open", &path))?;
         let len = file.len().map_err(failed("stat", &path))?;
-        if len == 0 && place + 1 == count {
+        if len == 0 {
             log::warn!("consume queue file has no byte, removed: path={}", path.display());
             files.fs.remove_file(&path).map_err(failed("remove", &path))?;
             continue;
