@@ -3,6 +3,7 @@
 CARGO ?= cargo
 PETREL := target/release/petrel
 ARGS ?=
+SEEDS ?= 1000
 
 .PHONY: help run test check interop bench sim release clean
 
@@ -19,6 +20,9 @@ check:          ## format, lints, documentation
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --quiet
+
+sim:            ## power cuts, kills and failing calls from many seeds (SEEDS=1000; PETREL_SIM_SEED=n replays one)
+	PETREL_SIM_SEEDS=$(SEEDS) $(CARGO) test --quiet --profile sim --lib store::simulation
 
 interop: release ## official Java, Go, Python and JavaScript clients against a fresh server
 	tests/interop/run --petrel $(PETREL) $(ARGS)

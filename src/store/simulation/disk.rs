@@ -16,6 +16,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fastrand::Rng;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -24,6 +25,9 @@ use crate::store::fs::{Fs, FsFile, RealFs, Space};
 
 /// What arrives as a whole or not at all.
 const SECTOR: usize = 512;
+
+/// Syncs are not held for longer.
+const LONGEST_HOLD: Duration = Duration::from_secs(1);
 
 /// Kinds of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,15 +86,8 @@ pub(crate) enum Arrival {
 }
 
 /// All of them.
-pub(crate) const ARRIVALS: [Arrival; 7] = [
-    Arrival::Nothing,
-    Arrival::Everything,
-    Arrival::Random,
-    Arrival::Prefix,
-    Arrival::Suffix,
-    Arrival::AllButOne,
-    Arrival::Mixed,
-];
+pub(crate) const ARRIVALS: [Arrival; 7] =
+    [Arrival::Nothing, Arrival::Everything, Arrival::Random, Arrival::Prefix, Arrival::Suffix, Arrival::AllButOne, Arrival::Mixed];
 
 /// A file's number; names come and go.
 type FileId = u64;
@@ -125,8 +122,8 @@ struct State {
     /// The process dies at this changing call from now on.
     dies_in: Option<u32>,
     died: bool,
-    /// Syncs of files below this folder wait.
-    held: Option<PathBuf>,
+    /// Syncs of files below this folder wait, but those of this thread.
+    held: Option<(PathBuf, std::thread::ThreadId)>,
 }
 
 /// The disk: outlives the processes that use it.
@@ -187,9 +184,10 @@ impl Disk {
         std::mem::take(&mut state.fired)
     }
 
-    /// Syncs of files below `folder` wait until [`Disk::release_syncs`], or fail when the process is killed.
+    /// Syncs of files below `folder` by other threads wait until [`Disk::release_syncs`], or fail when the process is killed. They do not wait
+    /// for ever: the one who would release them may need what is held.
     pub(crate) fn hold_syncs(&self, folder: &Path) {
-        self.state.lock().held = Some(folder.to_owned());
+        self.state.lock().held = Some((folder.to_owned(), std::thread::current().id()));
     }
 
     /// Syncs go on.
@@ -201,11 +199,13 @@ impl Disk {
     /// The power fails: the process is dead (nobody may have its files mapped any more), the folder becomes what the disk holds.
     pub(crate) fn cut(&self, rng: &mut Rng, arrival: Arrival) {
         self.kill();
+        let chance = Chance { seed: rng.u64(..), root: self.root.clone() };
         let mut state = self.state.lock();
-        let names = surviving_names(&state, rng, arrival);
+        let names = surviving_names(&state, &chance, arrival);
         let mut contents = BTreeMap::new();
         for (path, entry) in &names {
             if let Entry::File(id) = entry {
+                let rng = &mut chance.of(path, "content");
                 let now = match state.names.get(path) {
                     Some(there) if there == entry => std::fs::read(path).unwrap(),
                     _ => current_content(&state, *id),
@@ -229,6 +229,24 @@ impl Disk {
         *state = State { process, next_id: state.next_id, ..State::default() };
         adopt(&self.root, &mut state);
         state.durable_names = state.names.clone();
+    }
+}
+
+/// A generator for every file: what happens to one does not depend on which others there are.
+struct Chance {
+    seed: u64,
+    root: PathBuf,
+}
+
+impl Chance {
+    fn of(&self, path: &Path, what: &str) -> Rng {
+        let below = path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy();
+        let below = if below.starts_with("index/") { "index/" } else { &below }; // the files' names are times
+        let mut hash = self.seed;
+        for byte in below.bytes().chain(what.bytes()) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        Rng::with_seed(hash)
     }
 }
 
@@ -264,15 +282,15 @@ fn current_content(state: &State, id: FileId) -> Vec<u8> {
 }
 
 /// The names after a power cut: each is the durable or the current one.
-fn surviving_names(state: &State, rng: &mut Rng, arrival: Arrival) -> BTreeMap<PathBuf, Entry> {
-    let arrives = |rng: &mut Rng| match arrival {
+fn surviving_names(state: &State, chance: &Chance, arrival: Arrival) -> BTreeMap<PathBuf, Entry> {
+    let arrives = |path: &Path| match arrival {
         Arrival::Nothing => false,
         Arrival::Everything | Arrival::AllButOne => true,
-        _ => rng.bool(),
+        _ => chance.of(path, "name").bool(),
     };
     let mut decided: BTreeMap<&Path, bool> = BTreeMap::new();
     for (from, to) in &state.renames {
-        let new = decided.get(from.as_path()).or(decided.get(to.as_path())).copied().unwrap_or_else(|| arrives(rng));
+        let new = decided.get(from.as_path()).or(decided.get(to.as_path())).copied().unwrap_or_else(|| arrives(to));
         decided.insert(from, new);
         decided.insert(to, new);
     }
@@ -281,11 +299,10 @@ fn surviving_names(state: &State, rng: &mut Rng, arrival: Arrival) -> BTreeMap<P
     let mut folders = BTreeSet::new();
     for path in all {
         let (now, durable) = (state.names.get(path), state.durable_names.get(path));
-        let new = now == durable || decided.get(path.as_path()).copied().unwrap_or_else(|| arrives(rng));
+        let new = now == durable || decided.get(path.as_path()).copied().unwrap_or_else(|| arrives(path));
         let Some(entry) = (if new { now } else { durable }).copied() else { continue };
         let parent = path.parent().unwrap();
-        let has_parent = folders.contains(parent) || !state.names.contains_key(parent) && !state.durable_names.contains_key(parent);
-        if !has_parent {
+        if parent != chance.root && !folders.contains(parent) {
             continue;
         }
         if entry == Entry::Folder {
@@ -341,6 +358,14 @@ impl State {
         self.names.insert(path.to_owned(), Entry::File(self.next_id));
         self.images.insert(self.next_id, Image::default());
         self.next_id
+    }
+
+    /// A range is about to be written.
+    fn dirty(&mut self, id: FileId, at: u64, len: usize) {
+        if let Some(image) = self.images.get_mut(&id) {
+            let sectors = at as usize / SECTOR..(at as usize + len).div_ceil(SECTOR);
+            image.forgotten.retain(|place| !sectors.contains(place));
+        }
     }
 
     /// A name goes: what its file holds may yet come back.
@@ -576,17 +601,24 @@ impl FsFile for SimFile {
                 return Err(error);
             }
         };
-        if let Some(image) = state.images.get_mut(&self.id) {
-            let sectors = at as usize / SECTOR..(at as usize + bytes.len()).div_ceil(SECTOR);
-            image.forgotten.retain(|place| !sectors.contains(place));
-        }
+        state.dirty(self.id, at, bytes.len());
         self.real.write_all_at(bytes, at)
+    }
+
+    fn zero(&self, at: u64, len: u64) -> io::Result<()> {
+        let mut state = self.begin(Call::Write)?;
+        state.dirty(self.id, at, len as usize);
+        self.real.zero(at, len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
         let mut state = self.disk.state.lock();
-        while state.process == self.process && state.held.as_ref().is_some_and(|folder| self.path.starts_with(folder)) {
-            self.disk.released.wait(&mut state);
+        let me = std::thread::current().id();
+        let is_held = |state: &State| state.held.as_ref().is_some_and(|(folder, other)| self.path.starts_with(folder) && *other != me);
+        while state.process == self.process && is_held(&state) {
+            if self.disk.released.wait_for(&mut state, LONGEST_HOLD).timed_out() {
+                state.held = None;
+            }
         }
         if let Err(error) = begin(&mut state, self.process, Call::Sync) {
             if state.process == self.process {
@@ -782,7 +814,11 @@ mod tests {
             let (sender, receiver) = crossbeam::channel::bounded(1);
             let thread = crate::runtime::thread::Thread::spawn("", "sync", move || sender.send(file.sync_data().is_ok()).unwrap());
             assert!(receiver.try_recv().is_err());
-            if kill { rig.disk.kill() } else { rig.disk.release_syncs() }
+            if kill {
+                rig.disk.kill()
+            } else {
+                rig.disk.release_syncs()
+            }
             assert_eq!(receiver.recv().unwrap(), !kill);
             thread.unwrap().join();
         }
