@@ -1,11 +1,12 @@
 //! The protocol's hot paths, one message each: frames split, headers read (JSON as Java sends it, and binary), the record encoded, the
-//! answer encoded. `cargo bench --bench codec`.
+//! answer encoded, the filter evaluated. `cargo bench --bench codec`.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 use petrel::common::record::{Draft, Record};
+use petrel::filter::Expression;
 use petrel::remoting::code::request;
 use petrel::remoting::codec::{self, Head};
 use petrel::remoting::command::{Command, FLAG_RESPONSE, SerializeType};
@@ -135,6 +136,42 @@ fn read_record(bencher: Bencher<'_, '_>, body_len: usize) {
         record.check_crc().expect("its CRC");
         record.queue_offset
     });
+}
+
+const EXPRESSION: &str = "region = 'eu' AND weight BETWEEN 5 AND 20 AND (kind IN ('order', 'refund') OR note IS NOT NULL)";
+
+/// Eight properties; the expression has to look at three of them, and matches.
+fn filtered_record() -> Vec<u8> {
+    let pairs = ["region\u{1}eu", "weight\u{1}12", "kind\u{1}order", "customer\u{1}4711", "shop\u{1}north-7"];
+    let properties = format!("{}\u{2}{PROPERTIES}", pairs.join("\u{2}"));
+    let mut bytes = Vec::new();
+    Draft { properties: properties.as_bytes(), ..draft(&[7; BODY_LEN]) }.encode(&mut bytes);
+    bytes
+}
+
+/// What a pull does with each record that its expression has to decide about.
+#[divan::bench]
+fn filter_record(bencher: Bencher<'_, '_>) {
+    let bytes = filtered_record();
+    let expression = Expression::compile(EXPRESSION).expect("an expression");
+    bencher.counter(ItemsCount::new(1usize)).bench_local(|| {
+        let record = Record::parse(divan::black_box(&bytes)).expect("a record");
+        assert!(expression.matches(record.properties));
+    });
+}
+
+/// The evaluation alone.
+#[divan::bench]
+fn evaluate_expression(bencher: Bencher<'_, '_>) {
+    let bytes = filtered_record();
+    let record = Record::parse(&bytes).expect("a record");
+    let expression = Expression::compile(EXPRESSION).expect("an expression");
+    bencher.counter(ItemsCount::new(1usize)).bench_local(|| expression.matches(divan::black_box(record.properties)));
+}
+
+#[divan::bench]
+fn compile_expression(bencher: Bencher<'_, '_>) {
+    bencher.counter(ItemsCount::new(1usize)).bench_local(|| Expression::compile(divan::black_box(EXPRESSION)).map(|one| one.parts()));
 }
 
 #[divan::bench]

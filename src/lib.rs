@@ -36,6 +36,7 @@ pub mod cli;
 pub mod client;
 pub mod common;
 pub mod config;
+pub mod filter;
 pub mod namesrv;
 pub mod net;
 pub mod remoting;

@@ -25,6 +25,8 @@ use crate::store::fs::{Fs, RealFs};
 use super::clients::ClientTable;
 use super::context::BrokerContext;
 use super::delay::DelayLevels;
+use super::expressions::ExpressionCache;
+use super::filter_data::FilterDataTable;
 use super::group::GroupTable;
 use super::hold::{Hold, Waiting};
 use super::lock::QueueLocks;
@@ -135,6 +137,7 @@ impl Broker {
         let mut unfinished = Vec::new();
         context.registration.unregister();
         self.server.stop_reading();
+        context.sweep_filter_data();
         context.hold.shutdown();
         self.tasks.shutdown();
         context.delay.shutdown(deadline);
@@ -240,6 +243,8 @@ impl Opened {
             topics,
             groups,
             offsets,
+            expressions: ExpressionCache::default(),
+            filter_data: FilterDataTable::load(config, self.writer.clone(), now_ms),
             locks: QueueLocks::default(),
             hold: Hold::new(),
             delay,
@@ -370,3 +375,6 @@ fn resolve(name: &str) -> Result<IpAddr, StartError> {
     let address = found.iter().find(|address| address.is_ipv4()).or(found.first());
     address.map(SocketAddr::ip).ok_or_else(|| StartError(format!("brokerIP1 {name} has no address")))
 }
+
+#[cfg(test)]
+mod cases;

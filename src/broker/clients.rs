@@ -31,7 +31,7 @@ mod presence;
 #[cfg(test)]
 mod tests;
 
-pub use consumer_group::{ConsumerGroup, Subscriptions};
+pub use consumer_group::{ConsumerGroup, Expressions, Subscriptions};
 
 use consumer_group::Left;
 use presence::Presence;
@@ -298,6 +298,11 @@ impl ClientTable {
         self.consumers.get(group)
     }
 
+    /// The consumer groups online, by name.
+    pub(crate) fn all_consumer_groups(&self) -> impl Iterator<Item = (Arc<str>, Arc<ConsumerGroup>)> {
+        self.consumers.entries().into_iter()
+    }
+
     /// Names of the consumer groups online.
     pub fn consumer_groups(&self) -> Vec<String> {
         self.consumers.entries().into_iter().map(|(group, _)| group.to_string()).collect()
@@ -375,7 +380,7 @@ impl ClientTable {
 
     fn take_consumers_out<'a>(&self, connection: ConnectionId, groups: impl IntoIterator<Item = &'a str>) {
         let mut changed: Vec<Arc<str>> = Vec::new();
-        self.consumers.change_all(groups, |group, known| match known.map_or(Left::NotThere, |known| known.leave(connection)) {
+        self.consumers.change_all(groups, |group, known| match known.map_or(Left::NotThere, |known| known.leave(group, connection)) {
             Left::NotThere => Change::Keep,
             Left::Nobody => Change::Remove,
             Left::Others(next) => {

@@ -10,6 +10,8 @@ use crate::store::MessageStore;
 
 use super::clients::ClientTable;
 use super::delay::DelayLevels;
+use super::expressions::ExpressionCache;
+use super::filter_data::FilterDataTable;
 use super::group::GroupTable;
 use super::hold::Hold;
 use super::lock::QueueLocks;
@@ -36,6 +38,10 @@ pub struct BrokerContext {
     pub offsets: OffsetTable,
     /// Connected producers and consumers.
     pub clients: ClientTable,
+    /// Expressions of pulls that carry their own.
+    pub expressions: ExpressionCache,
+    /// Expressions that groups have subscribed with.
+    pub filter_data: FilterDataTable,
     /// Queue locks of orderly consumers.
     pub locks: QueueLocks,
     /// Long polls.
@@ -58,4 +64,19 @@ pub struct BrokerContext {
     pub(crate) parked_lanes: ParkedLanes,
     /// Properties that the broker adds to every message sent to it.
     pub(crate) property_additions: String,
+}
+
+/// What clients of the reference look for when SQL92 is not served.
+const NO_SQL92: &str = "The broker does not support consumer to filter message by SQL92";
+
+impl BrokerContext {
+    /// Why SQL92 is not served, if it is not: text for the client.
+    pub(crate) fn no_sql92(&self) -> Option<String> {
+        (!self.config.enable_property_filter).then(|| format!("{NO_SQL92}: enablePropertyFilter=false"))
+    }
+
+    /// Notes which groups subscribe with which expressions now.
+    pub(crate) fn sweep_filter_data(&self) {
+        self.filter_data.sweep(self.clients.all_consumer_groups(), self.clock.now_ms());
+    }
 }

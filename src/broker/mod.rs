@@ -10,6 +10,8 @@ pub mod broker;
 pub mod clients;
 pub mod context;
 pub mod delay;
+pub mod expressions;
+pub mod filter_data;
 pub mod group;
 pub mod hold;
 pub mod lock;

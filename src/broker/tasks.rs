@@ -1,5 +1,5 @@
 //! What a broker does now and then, on one thread: persist offsets, tell consumers of changed groups, expire
-//! clients, sample statistics, look for overdue answers.
+//! clients, note the groups' expressions, sample statistics, look for overdue answers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +14,8 @@ use super::context::BrokerContext;
 const NOTIFY_CONSUMERS: Duration = Duration::from_millis(50);
 /// How often silent clients are looked for.
 const EXPIRE_CLIENTS: Duration = Duration::from_secs(10);
+/// How often the groups' expressions are noted.
+const NOTE_EXPRESSIONS: Duration = Duration::from_secs(10);
 /// How often rates are sampled.
 const SAMPLE_STATS: Duration = Duration::from_secs(10);
 /// How often answers that wait for the disk are looked for; `syncFlushTimeout` is kept that exactly.
@@ -74,6 +76,7 @@ fn list(context: &BrokerContext) -> Vec<Task> {
             context.clients.notify_changed();
         }),
         task(EXPIRE_CLIENTS, |context| context.clients.expire(context.clock.now_ms())),
+        task(NOTE_EXPRESSIONS, BrokerContext::sweep_filter_data),
         task(SAMPLE_STATS, |context| context.stats.sample(context.clock.now_ms())),
     ];
     if context.store.is_sync_flush() {

@@ -56,6 +56,7 @@ impl TopicTable {
         let (stored, version) = loaded.unwrap_or_else(|| (Vec::new(), DataVersion { timestamp: now_ms, ..DataVersion::default() }));
         let made = system_topics(config);
         let system = made.iter().map(|topic| topic.topic_name.clone()).collect();
+        warn_of_batch_queues(&stored);
         let topics = NameTable::default();
         topics.extend(made.into_iter().chain(stored).map(|mut topic| {
             if topic.topic_name == TBW102 && !config.auto_create_topic {
@@ -301,6 +302,14 @@ impl Shared {
 /// Members of a version in the order in which the reference writes them.
 pub(super) fn version_members(version: &DataVersion) -> BTreeMap<&'static str, i64> {
     BTreeMap::from([("counter", version.counter), ("stateVersion", version.state_version), ("timestamp", version.timestamp)])
+}
+
+/// Topics taken over may ask for a kind of queue that is not served.
+fn warn_of_batch_queues(topics: &[TopicConfig]) {
+    let wants = |topic: &&TopicConfig| topic.attributes.get("queue.type").is_some_and(|kind| kind == "BatchCQ");
+    for topic in topics.iter().filter(wants) {
+        log::error!("topic's queue.type=BatchCQ is not served, each of its messages is stored by itself: topic={}", topic.topic_name);
+    }
 }
 
 fn parse_file(text: &str) -> Result<(Vec<TopicConfig>, DataVersion), String> {

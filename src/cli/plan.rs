@@ -216,8 +216,11 @@ impl Plan {
         if let Some(broker) = &mut self.broker {
             broker.store.root = root.to_owned();
             broker.store.commit_log_path = None;
+            broker.store.more_commit_log_paths.clear();
+            broker.store.read_only_commit_log_paths.clear();
             broker.all.insert("storePathRootDir".to_owned(), root.display().to_string());
             broker.all.remove("storePathCommitLog");
+            broker.all.remove("readOnlyCommitLogStorePaths");
         }
         if let Some(namesrv) = &mut self.namesrv {
             let placed = NamesrvConfig::new(root);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::subscription::{SubscriptionData, TAG};
+use crate::common::subscription::{SQL92, TAG};
 use crate::common::topic;
 use crate::remoting::body::queue::MessageQueue;
 use crate::remoting::code::request;
@@ -45,7 +45,18 @@ impl PullConsumer {
     /// # Errors
     /// [`ClientError::Invalid`] for a malformed filter, else the request's.
     pub fn pull(&self, queue: &MessageQueue, filter: &str, offset: i64, max_messages: u32) -> Result<PullResult, ClientError> {
-        self.pull_with(queue, filter, offset, max_messages, None)
+        self.pull_with(queue, (filter, TAG), offset, max_messages, None)
+    }
+
+    /// As [`PullConsumer::pull_wait`], of the messages whose properties pass a SQL92 expression, which the broker evaluates; without
+    /// `wait` it does not wait.
+    ///
+    /// # Errors
+    /// As [`PullConsumer::pull`].
+    pub fn pull_sql(
+        &self, queue: &MessageQueue, expression: &str, offset: i64, max_messages: u32, wait: Option<Duration>,
+    ) -> Result<PullResult, ClientError> {
+        self.pull_with(queue, (expression, SQL92), offset, max_messages, wait)
     }
 
     /// As [`PullConsumer::pull`], but waits up to `wait` for a message when the offset is the queue's end.
@@ -55,13 +66,13 @@ impl PullConsumer {
     pub fn pull_wait(
         &self, queue: &MessageQueue, filter: &str, offset: i64, max_messages: u32, wait: Duration,
     ) -> Result<PullResult, ClientError> {
-        self.pull_with(queue, filter, offset, max_messages, Some(wait))
+        self.pull_with(queue, (filter, TAG), offset, max_messages, Some(wait))
     }
 
     fn pull_with(
-        &self, queue: &MessageQueue, filter: &str, offset: i64, max_messages: u32, suspend: Option<Duration>,
+        &self, queue: &MessageQueue, (expression, kind): (&str, &str), offset: i64, max_messages: u32, suspend: Option<Duration>,
     ) -> Result<PullResult, ClientError> {
-        let subscription = SubscriptionData::parse(&queue.topic, filter, TAG, 0).map_err(ClientError::Invalid)?;
+        let subscription = queue_api::subscription(&queue.topic, expression, kind, 0)?;
         let address = self.instance.master(&queue.topic, &queue.broker_name)?;
         let max_messages = i32::try_from(max_messages).unwrap_or(i32::MAX);
         let pull = Pull { group: &self.group, queue, offset, max_messages, commit: None, suspend, subscription: &subscription };

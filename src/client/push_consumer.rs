@@ -11,7 +11,7 @@ use crossbeam::channel::{bounded, unbounded};
 use parking_lot::{Mutex, RwLock};
 
 use crate::common::message::MessageExt;
-use crate::common::subscription::{MessageModel, SubscriptionData, TAG};
+use crate::common::subscription::{MessageModel, SQL92, SubscriptionData, TAG};
 use crate::common::topic;
 use crate::remoting::body::queue::MessageQueue;
 use crate::runtime::thread::Thread;
@@ -24,6 +24,7 @@ use super::membership;
 use super::offset_store::{OffsetStore, Place};
 use super::process_queue::{Taken, WorkList};
 use super::pull_loop::{self, PullEvent};
+use super::queue_api;
 
 /// Folder of the offsets of broadcasting groups, below the user's home.
 const OFFSET_FOLDER: &str = ".rocketmq_offsets";
@@ -40,7 +41,8 @@ pub struct ConsumerBuilder {
     config: ConsumerConfig,
     membership: Membership,
     committing: bool,
-    subscriptions: Vec<(String, String)>,
+    /// Topic, expression and its type.
+    subscriptions: Vec<(String, String, &'static str)>,
 }
 
 impl ConsumerBuilder {
@@ -57,7 +59,14 @@ impl ConsumerBuilder {
 
     /// Subscribes to messages of `topic` whose tag is in `tags` (`a || b`; `*`: all).
     pub fn subscribe(mut self, topic: &str, tags: &str) -> Self {
-        self.subscriptions.push((topic.to_owned(), tags.to_owned()));
+        self.subscriptions.push((topic.to_owned(), tags.to_owned(), TAG));
+        self
+    }
+
+    /// Subscribes to messages of `topic` whose properties pass a SQL92 expression, such as `region = 'eu' AND weight > 5`. The broker
+    /// evaluates it; it has to serve SQL92 (`enablePropertyFilter`).
+    pub fn subscribe_sql(mut self, topic: &str, expression: &str) -> Self {
+        self.subscriptions.push((topic.to_owned(), expression.to_owned(), SQL92));
         self
     }
 
@@ -117,7 +126,7 @@ impl ConsumerBuilder {
     /// Starts; `listener` is called with messages until the consumer is shut down or dropped.
     ///
     /// # Errors
-    /// [`ClientError::Invalid`] for a group, topic or tag expression that is not allowed, or a second consumer of the group;
+    /// [`ClientError::Invalid`] for a group, topic or expression that is not allowed, or a second consumer of the group;
     /// [`ClientError::Local`] when threads cannot be made or offsets not be read.
     pub fn start(self, listener: impl Fn(&[MessageExt]) -> ConsumeStatus + Send + Sync + 'static) -> Result<PushConsumer, ClientError> {
         let running = Running::start(self, Some(Arc::new(listener)))?;
@@ -140,9 +149,9 @@ impl ConsumerBuilder {
         }
         let version = self.instance.now_ms();
         let mut parsed = BTreeMap::new();
-        for (topic, tags) in &self.subscriptions {
+        for (topic, expression, kind) in &self.subscriptions {
             topic::check_topic(topic).map_err(ClientError::Invalid)?;
-            let data = SubscriptionData::parse(topic, tags, TAG, version).map_err(ClientError::Invalid)?;
+            let data = queue_api::subscription(topic, expression, kind, version)?;
             parsed.insert(topic.clone(), data);
         }
         if self.config.model == MessageModel::Clustering && matches!(self.membership, Membership::Group) {

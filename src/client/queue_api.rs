@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::common::message::MessageExt;
 use crate::common::subscription::SubscriptionData;
 use crate::common::sysflag;
+use crate::filter::Expression;
 use crate::remoting::body::queue::MessageQueue;
 use crate::remoting::code::{request, response};
 use crate::remoting::command::{Body, OwnedCommand};
@@ -85,6 +86,19 @@ impl<'a> Pull<'a> {
             ..PullMessageRequest::default()
         }
     }
+}
+
+/// A subscription to a topic. A SQL92 expression that a broker would refuse is refused here.
+///
+/// # Errors
+/// [`ClientError::Invalid`]: what is wrong with the expression, and where.
+pub(super) fn subscription(topic: &str, expression: &str, kind: &str, version: i64) -> Result<SubscriptionData, ClientError> {
+    let data = SubscriptionData::parse(topic, expression, kind, version).map_err(ClientError::Invalid)?;
+    if !data.is_tag() {
+        let wrong = |error| ClientError::Invalid(format!("the SQL92 expression of topic {topic} is wrong at {error}"));
+        Expression::compile(expression).map_err(wrong)?;
+    }
+    Ok(data)
 }
 
 /// Reads the answer to a pull.

@@ -1,5 +1,6 @@
 //! Vocabulary shared by every subsystem. No I/O, no threads, no clock.
 
+pub(crate) mod byte_search;
 pub mod hash;
 pub mod message;
 pub mod message_id;

@@ -10,6 +10,8 @@ pub const PROPERTY_SEPARATOR: u8 = 2;
 /// Longest stored properties text in bytes: its length is an int16.
 pub const MAX_PROPERTIES_LEN: usize = i16::MAX as usize;
 
+use super::byte_search::position;
+
 macro_rules! names {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => { $($(#[$doc])* pub const $name: &str = $text;)* };
 }
@@ -93,9 +95,19 @@ names! {
 
 /// The properties of a text, in order, as a Java reader sees them.
 pub fn iterate(text: &str) -> impl Iterator<Item = (&str, &str)> {
-    text.split('\u{2}').filter_map(|piece| {
-        let (name, value) = piece.split_once('\u{1}')?;
-        (!name.is_empty() && !value.is_empty()).then_some((name, value))
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        while !rest.is_empty() {
+            let end = position(rest.as_bytes(), PROPERTY_SEPARATOR);
+            let piece = &rest[..end.unwrap_or(rest.len())];
+            rest = end.map_or("", |end| &rest[end + 1..]);
+            let Some(middle) = position(piece.as_bytes(), NAME_VALUE_SEPARATOR) else { continue };
+            let (name, value) = (&piece[..middle], &piece[middle + 1..]);
+            if !name.is_empty() && !value.is_empty() {
+                return Some((name, value));
+            }
+        }
+        None
     })
 }
 

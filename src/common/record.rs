@@ -53,6 +53,8 @@ pub const SYS_FLAG: usize = 36;
 pub const BORN_TIMESTAMP: usize = 40;
 /// Position of the born host.
 pub const BORN_HOST: usize = 48;
+/// Bytes before the body with the longest hosts.
+const MAX_HEAD: usize = BORN_HOST + 20 + 8 + 20 + 4 + 8 + 4;
 /// Smallest record: IPv4 hosts, no body, no topic, no properties, V1.
 pub const MIN_SIZE: usize = 91;
 
@@ -68,6 +70,63 @@ const fn host_len(v6: bool) -> usize {
 /// CRC-32 as RocketMQ stores it: 31 bits.
 pub fn crc31(bytes: &[u8]) -> i32 {
     (crc32fast::hash(bytes) & 0x7fff_ffff) as i32
+}
+
+/// Property that holds the CRC of the whole record (`enabledAppendPropCRC`), always the last one.
+pub const RECORD_CRC: &str = "__CRC32#";
+/// Bytes of that property: name, separator, ten digits, separator.
+pub const RECORD_CRC_SIZE: usize = RECORD_CRC.len() + 12;
+/// Digits of its value, the least significant first.
+const RECORD_CRC_DIGITS: usize = 10;
+
+/// Properties with room for the record's CRC at their end; one that is already there goes.
+pub fn with_record_crc(properties: &[u8]) -> Vec<u8> {
+    let text = std::str::from_utf8(properties).ok().filter(|text| text.contains(RECORD_CRC));
+    let mut out = text.map_or_else(|| properties.to_vec(), |text| super::properties::without(text, RECORD_CRC).into_bytes());
+    if out.last().is_some_and(|last| *last != 2) {
+        out.push(2);
+    }
+    out.extend_from_slice(RECORD_CRC.as_bytes());
+    out.push(1);
+    out.extend_from_slice(&[b'0'; RECORD_CRC_DIGITS]);
+    out.push(2);
+    out
+}
+
+/// Where the digits of the CRC stand, if `record` ends with the property.
+fn record_crc_digits(record: &[u8]) -> Option<std::ops::Range<usize>> {
+    let start = record.len().checked_sub(RECORD_CRC_SIZE)?;
+    let value = start + RECORD_CRC.len() + 1;
+    let named = record[start..value - 1] == *RECORD_CRC.as_bytes() && record[value - 1] == 1 && record.last() == Some(&2);
+    named.then_some(value..value + RECORD_CRC_DIGITS)
+}
+
+/// Whether a record ends with a CRC of its own. `record` has the record's length.
+pub fn has_record_crc(record: &[u8]) -> bool {
+    record_crc_digits(record).is_some()
+}
+
+/// Writes the CRC into a record that has room for it ([`with_record_crc`]) and its place ([`place`]).
+pub fn fill_record_crc(record: &mut [u8]) {
+    let Some(digits) = record_crc_digits(record) else { return };
+    let mut crc = crc31(&record[..record.len() - RECORD_CRC_SIZE]);
+    for digit in &mut record[digits] {
+        *digit = b'0' + (crc % 10) as u8;
+        crc /= 10;
+    }
+}
+
+/// Compares the CRC of the whole record, which must be there. `record` has the record's length.
+///
+/// # Errors
+/// [`RecordError::RecordCrc`] with the stored value, if there is one, and the computed one.
+pub fn check_record_crc(record: &[u8]) -> Result<(), RecordError> {
+    let computed = crc31(&record[..record.len().saturating_sub(RECORD_CRC_SIZE)]);
+    let stored = record_crc_digits(record).and_then(|digits| {
+        let value = |value: i64, digit: &u8| digit.is_ascii_digit().then(|| value * 10 + i64::from(digit - b'0'));
+        record[digits].iter().rev().try_fold(0, value)
+    });
+    if stored == Some(i64::from(computed)) { Ok(()) } else { Err(RecordError::RecordCrc(stored, computed)) }
 }
 
 /// What a record is made of, before it has a place.
@@ -133,21 +192,22 @@ impl Draft<'_> {
         debug_assert!(self.properties.len() <= i16::MAX as usize && self.topic.len() <= i16::MAX as usize);
         out.reserve(size);
         let start = out.len();
-        let mut head = [0u8; 48];
-        head[TOTAL_SIZE..4].copy_from_slice(&(size as i32).to_be_bytes());
-        head[MAGIC..8].copy_from_slice(&(if self.is_v2() { MAGIC_V2 } else { MAGIC_V1 }).to_be_bytes());
-        head[BODY_CRC..12].copy_from_slice(&crc31(self.body).to_be_bytes());
-        head[QUEUE_ID..16].copy_from_slice(&self.queue_id.to_be_bytes());
-        head[FLAG..20].copy_from_slice(&self.flag.to_be_bytes());
-        head[SYS_FLAG..40].copy_from_slice(&sys_flag.to_be_bytes());
-        head[BORN_TIMESTAMP..48].copy_from_slice(&self.born_timestamp.to_be_bytes());
-        out.extend_from_slice(&head);
-        push_host(out, self.born_host);
-        out.extend_from_slice(&0i64.to_be_bytes());
-        push_host(out, self.store_host);
-        out.extend_from_slice(&self.reconsume_times.to_be_bytes());
-        out.extend_from_slice(&self.prepared_transaction_offset.to_be_bytes());
-        out.extend_from_slice(&(self.body.len() as i32).to_be_bytes());
+        let mut head = Head::default();
+        head.push(&(size as i32).to_be_bytes());
+        head.push(&(if self.is_v2() { MAGIC_V2 } else { MAGIC_V1 }).to_be_bytes());
+        head.push(&crc31(self.body).to_be_bytes());
+        head.push(&self.queue_id.to_be_bytes());
+        head.push(&self.flag.to_be_bytes());
+        head.push(&[0; 16]); // queue offset and physical offset
+        head.push(&sys_flag.to_be_bytes());
+        head.push(&self.born_timestamp.to_be_bytes());
+        head.push_host(self.born_host);
+        head.push(&[0; 8]); // store timestamp
+        head.push_host(self.store_host);
+        head.push(&self.reconsume_times.to_be_bytes());
+        head.push(&self.prepared_transaction_offset.to_be_bytes());
+        head.push(&(self.body.len() as i32).to_be_bytes());
+        out.extend_from_slice(head.bytes());
         out.extend_from_slice(self.body);
         if self.is_v2() {
             out.extend_from_slice(&(self.topic.len() as i16).to_be_bytes());
@@ -169,12 +229,37 @@ pub fn place(record: &mut [u8], queue_offset: i64, physical_offset: i64, store_t
     record[at..at + 8].copy_from_slice(&store_timestamp.to_be_bytes());
 }
 
-fn push_host(out: &mut Vec<u8>, host: SocketAddr) {
-    match host.ip() {
-        IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
-        IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
+/// What stands before the body, put together before it is copied.
+struct Head {
+    bytes: [u8; MAX_HEAD],
+    len: usize,
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Self { bytes: [0; MAX_HEAD], len: 0 }
     }
-    out.extend_from_slice(&u32::from(host.port()).to_be_bytes());
+}
+
+impl Head {
+    #[inline]
+    fn push<const N: usize>(&mut self, field: &[u8; N]) {
+        self.bytes[self.len..self.len + N].copy_from_slice(field);
+        self.len += N;
+    }
+
+    #[inline]
+    fn push_host(&mut self, host: SocketAddr) {
+        match host.ip() {
+            IpAddr::V4(ip) => self.push(&ip.octets()),
+            IpAddr::V6(ip) => self.push(&ip.octets()),
+        }
+        self.push(&u32::from(host.port()).to_be_bytes());
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
 }
 
 fn i32_at(bytes: &[u8], at: usize) -> i32 {
@@ -222,6 +307,8 @@ pub enum RecordError {
     Topic,
     /// The body's CRC differs: (stored, computed).
     Crc(i32, i32),
+    /// The whole record's CRC differs, or is missing: (stored, computed).
+    RecordCrc(Option<i64>, i32),
 }
 
 impl std::fmt::Display for RecordError {
@@ -233,6 +320,8 @@ impl std::fmt::Display for RecordError {
             Self::Length(total, sum) => write!(f, "total size {total} but the fields add up to {sum}"),
             Self::Topic => write!(f, "topic is not UTF-8"),
             Self::Crc(stored, computed) => write!(f, "body CRC {stored} stored, {computed} computed"),
+            Self::RecordCrc(Some(stored), computed) => write!(f, "record CRC {stored} stored, {computed} computed"),
+            Self::RecordCrc(None, computed) => write!(f, "no record CRC ({RECORD_CRC}) stored, {computed} computed"),
         }
     }
 }
@@ -245,7 +334,7 @@ impl<'a> Record<'a> {
     /// # Errors
     /// [`RecordError`], never a panic, whatever the bytes are.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, RecordError> {
-        let mut cursor = Cursor { bytes, at: 0 };
+        let mut cursor = Cursor { rest: bytes, len: bytes.len() };
         let total = cursor.i32()?;
         let magic = cursor.i32()?;
         let v2 = match magic {
@@ -258,7 +347,7 @@ impl<'a> Record<'a> {
         if total_size > bytes.len() {
             return Err(RecordError::Short(total_size, bytes.len()));
         }
-        cursor.bytes = &bytes[..total_size];
+        cursor = Cursor { rest: &bytes[BLANK_SIZE..total_size.max(BLANK_SIZE)], len: total_size };
         let body_crc = cursor.i32()?;
         let queue_id = cursor.i32()?;
         let flag = cursor.i32()?;
@@ -277,8 +366,8 @@ impl<'a> Record<'a> {
         let topic = std::str::from_utf8(cursor.take(topic_len)?).map_err(|_| RecordError::Topic)?;
         let properties_len = usize::try_from(cursor.i16()?).unwrap_or(0);
         let properties = std::str::from_utf8(cursor.take(properties_len)?).unwrap_or("");
-        if cursor.at != total_size {
-            return Err(RecordError::Length(total_size, cursor.at));
+        if !cursor.rest.is_empty() {
+            return Err(RecordError::Length(total_size, total_size - cursor.rest.len()));
         }
         Ok(Self {
             total_size,
@@ -312,32 +401,41 @@ impl<'a> Record<'a> {
 }
 
 struct Cursor<'a> {
-    bytes: &'a [u8],
-    at: usize,
+    rest: &'a [u8],
+    /// With what has been read.
+    len: usize,
 }
 
 impl<'a> Cursor<'a> {
+    fn short(&self, len: usize) -> RecordError {
+        RecordError::Short((self.len - self.rest.len()).saturating_add(len), self.len)
+    }
+
+    #[inline]
     fn take(&mut self, len: usize) -> Result<&'a [u8], RecordError> {
-        let end = self.at.saturating_add(len);
-        let slice = self.bytes.get(self.at..end).ok_or(RecordError::Short(end, self.bytes.len()))?;
-        self.at = end;
-        Ok(slice)
+        let (taken, rest) = self.rest.split_at_checked(len).ok_or_else(|| self.short(len))?;
+        self.rest = rest;
+        Ok(taken)
     }
 
+    #[inline]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], RecordError> {
-        let mut value = [0; N];
-        value.copy_from_slice(self.take(N)?);
-        Ok(value)
+        let (value, rest) = self.rest.split_first_chunk::<N>().ok_or_else(|| self.short(N))?;
+        self.rest = rest;
+        Ok(*value)
     }
 
+    #[inline]
     fn i16(&mut self) -> Result<i16, RecordError> {
         self.array().map(i16::from_be_bytes)
     }
 
+    #[inline]
     fn i32(&mut self) -> Result<i32, RecordError> {
         self.array().map(i32::from_be_bytes)
     }
 
+    #[inline]
     fn i64(&mut self) -> Result<i64, RecordError> {
         self.array().map(i64::from_be_bytes)
     }
@@ -406,6 +504,39 @@ mod tests {
                         54414753016102";
         let hex: String = bytes.iter().map(|byte| format!("{byte:02X}")).collect();
         assert_eq!(hex, expected.replace(' ', ""));
+    }
+
+    #[test]
+    fn a_record_s_own_crc_covers_all_of_it() {
+        let crc_of = |properties: &[u8]| {
+            let properties = with_record_crc(properties);
+            let mut bytes = Vec::new();
+            Draft { properties: &properties, ..draft("T", "1.2.3.4:5", "10.0.0.1:10911") }.encode(&mut bytes);
+            place(&mut bytes, 1, 2, 3);
+            fill_record_crc(&mut bytes);
+            bytes
+        };
+        for properties in [&b""[..], b"TAGS\x01a\x02", b"TAGS\x01a", b"__CRC32#\x01123\x02TAGS\x01a\x02"] {
+            let bytes = crc_of(properties);
+            check_record_crc(&bytes).unwrap();
+            let record = Record::parse(&bytes).unwrap();
+            assert_eq!(super::super::properties::find(record.properties, "TAGS"), (!properties.is_empty()).then_some("a"));
+            assert_eq!(record.properties.matches(RECORD_CRC).count(), 1);
+            for at in 0..bytes.len() {
+                for flip in [1, 0x80] {
+                    let mut damaged = bytes.clone();
+                    damaged[at] ^= flip;
+                    let error = check_record_crc(&damaged);
+                    assert!(matches!(error, Err(RecordError::RecordCrc(..))), "byte {at}: {error:?}");
+                }
+            }
+        }
+        let plain = crc_of(b"TAGS\x01a\x02");
+        let digits = &plain[plain.len() - 11..plain.len() - 1];
+        let value = digits.iter().rev().fold(0, |value, digit| value * 10 + i64::from(digit - b'0'));
+        assert_eq!(value, i64::from(crc31(&plain[..plain.len() - RECORD_CRC_SIZE])), "least significant digit first");
+        assert_eq!(check_record_crc(&plain[..plain.len() - 1]).unwrap_err().to_string().split(' ').next(), Some("no"));
+        assert!(check_record_crc(b"").is_err());
     }
 
     #[test]

@@ -73,6 +73,10 @@ pub struct BrokerConfig {
     pub notify_consumer_ids_changed: bool,
     /// `enablePropertyFilter` (SQL92).
     pub enable_property_filter: bool,
+    /// `filterDataCleanTimeSpan`, ms.
+    pub filter_data_clean_span_ms: i64,
+    /// `maxErrorRateOfBloomFilter`, percent, and `expectConsumerNumUseFilter`.
+    pub bloom_filter: (i32, i32),
     /// `maxTransfer…OnMessageIn…`.
     pub get_limits: crate::store::GetLimits,
     /// `pullBatchMaxMessageCount`.
@@ -143,6 +147,8 @@ impl BrokerConfig {
             short_polling_ms: 1_000,
             notify_consumer_ids_changed: true,
             enable_property_filter: true,
+            filter_data_clean_span_ms: 86_400_000,
+            bloom_filter: (20, 32),
             get_limits: crate::store::GetLimits::default(),
             pull_batch_max: 160,
             default_query_max: 32,

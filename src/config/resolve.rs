@@ -202,6 +202,12 @@ impl<'a> Resolver<'a> {
         config.short_polling_ms = self.number("shortPollingTimeMills", config.short_polling_ms as i64, 0..=INT_MAX).unsigned_abs();
         config.notify_consumer_ids_changed = self.bool("notifyConsumerIdsChangedEnable", config.notify_consumer_ids_changed);
         config.enable_property_filter = self.bool("enablePropertyFilter", config.enable_property_filter);
+        config.filter_data_clean_span_ms = self.number("filterDataCleanTimeSpan", config.filter_data_clean_span_ms, 0..=i64::MAX);
+        let (error_percent, groups) = config.bloom_filter;
+        config.bloom_filter = (
+            self.number("maxErrorRateOfBloomFilter", error_percent.into(), 1..=99) as i32,
+            self.number("expectConsumerNumUseFilter", groups.into(), 1..=1_000_000) as i32,
+        );
         config.server_side_reset_offset = self.bool("useServerSideResetOffset", config.server_side_reset_offset);
         config.store_reply_message = self.bool("storeReplyMessageEnable", config.store_reply_message);
         config.validate_system_topic = self.bool("validateSystemTopicWhenUpdateTopic", config.validate_system_topic);
@@ -223,7 +229,10 @@ impl<'a> Resolver<'a> {
     fn store(&mut self, config: &mut BrokerConfig) {
         config.allow_empty_config_on_corruption = self.bool("allowEmptyConfigOnCorruption", config.allow_empty_config_on_corruption);
         let store = &mut config.store;
-        store.commit_log_path = self.path("storePathCommitLog");
+        let mut paths = self.paths("storePathCommitLog").into_iter();
+        store.commit_log_path = paths.next();
+        store.more_commit_log_paths = paths.collect();
+        store.read_only_commit_log_paths = self.paths("readOnlyCommitLogStorePaths");
         store.commit_log_file_size = self.number("mappedFileSizeCommitLog", store.commit_log_file_size as i64, 4_096..=INT_MAX) as usize;
         let units = self.number("mappedFileSizeConsumeQueue", store.consume_queue_file_size as i64, 20..=INT_MAX) as usize;
         store.consume_queue_file_size = units.div_ceil(20) * 20;
@@ -240,6 +249,11 @@ impl<'a> Resolver<'a> {
         store.max_query_messages = self.number("maxMsgsNumBatch", store.max_query_messages as i64, 1..=INT_MAX) as usize;
         store.in_memory_ratio = self.number("accessMessageInMemoryMaxRatio", store.in_memory_ratio.into(), 0..=100) as u8;
         store.check_crc_on_recover = self.bool("checkCRCOnRecover", store.check_crc_on_recover);
+        store.append_record_crc = self.bool("enabledAppendPropCRC", store.append_record_crc);
+        store.force_record_crc = self.bool("forceVerifyPropCRC", store.force_record_crc);
+        store.allow_commit_log_hole = self.bool("allowCommitLogHole", store.allow_commit_log_hole);
+        store.allow_empty_commit_log = self.bool("allowEmptyCommitLog", store.allow_empty_commit_log);
+        store.optimized_recovery = self.optimized_recovery();
         store.recover_concurrently = self.bool("recoverConcurrently", store.recover_concurrently);
         store.recover_threads = self.number("recoverThreadPoolNums", store.recover_threads as i64, 1..=1_024) as usize;
         let levels = self.text("messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h");
@@ -247,6 +261,11 @@ impl<'a> Resolver<'a> {
             Some(levels) => store.delay_levels_ms = levels,
             None => self.bad_key("messageDelayLevel", "numbers with s, m, h or d, separated by blanks"),
         }
+    }
+
+    /// The variable disables only where it is exactly `false`: anything else is no answer.
+    fn optimized_recovery(&self) -> bool {
+        (self.environment)("ROCKETMQ_USE_OPTIMIZED_RECOVERY").and_then(|text| text.parse().ok()).unwrap_or(true)
     }
 
     fn cleaning(&mut self, config: &mut BrokerConfig) {
@@ -291,9 +310,6 @@ impl<'a> Resolver<'a> {
         let store_type = self.text("storeType", "default");
         if !store_type.eq_ignore_ascii_case("default") {
             self.refuse(&format!("storeType={store_type}"), "RocksDB stores are not supported");
-        }
-        if config.store.commit_log_path.as_ref().is_some_and(|path| path.to_string_lossy().contains(',')) {
-            self.refuse("storePathCommitLog", "several commit log folders are not supported");
         }
         if config.broker_id < 0 && !self.bool("enableControllerMode", false) {
             self.bad_key("brokerId", "a number from 0 up");
@@ -364,6 +380,16 @@ impl<'a> Resolver<'a> {
             return None;
         }
         Some(self.number(key, 75, 0..=INT_MAX).min(100) as u8)
+    }
+
+    /// Several paths, separated as the reference separates them.
+    fn paths(&mut self, key: &'static str) -> Vec<PathBuf> {
+        let property = "rocketmq.broker.multiPathSplitter";
+        let variable = property.to_ascii_uppercase().replace('.', "_");
+        let given = (self.environment)(property).or_else(|| (self.environment)(&variable)).filter(|splitter| !splitter.is_empty());
+        let splitter = given.unwrap_or_else(|| ",".to_owned());
+        let text = self.optional_text(key).unwrap_or_default();
+        text.split(&splitter).map(str::trim).filter(|path| !path.is_empty()).map(PathBuf::from).collect()
     }
 
     fn path(&mut self, key: &'static str) -> Option<PathBuf> {

@@ -9,6 +9,7 @@ use super::code::response::SYSTEM_ERROR;
 use super::command::{Command, FLAG_RESPONSE, Language, SerializeType, VERSION};
 use super::ext::{CustomHeader, ExtFields, ExtText, HeaderWriter};
 use super::fastjson::{self, Value};
+use super::json_text::{self, quote};
 
 /// Largest frame in bytes, its length word included (`com.rocketmq.remoting.frameMaxLength`).
 pub const MAX_FRAME_LEN: usize = 16 * 1024 * 1024;
@@ -81,24 +82,25 @@ pub fn decode(frame: &[u8]) -> Result<Command<'_>, DecodeError> {
         return Err(DecodeError::HeaderLength(header_len, frame.len()));
     }
     let (header, body) = rest.split_at(header_len);
-    let mut command = match frame[4] {
-        0 => decode_json(header)?,
-        1 => decode_binary(header)?,
+    let mut command = empty_command();
+    match frame[4] {
+        0 => decode_json(header, &mut command)?,
+        1 => decode_binary(header, &mut command)?,
         other => return Err(DecodeError::SerializeType(other)),
-    };
+    }
     command.body = body;
     command.frame = frame;
     Ok(command)
 }
 
-fn empty_command<'a>(serialize_type: SerializeType) -> Command<'a> {
+fn empty_command<'a>() -> Command<'a> {
     Command {
         code: 0,
         language: Language::OTHER,
         version: 0,
         opaque: 0,
         flag: 0,
-        serialize_type,
+        serialize_type: SerializeType::Json,
         remark: None,
         ext: ExtFields::default(),
         body: &[],
@@ -108,20 +110,20 @@ fn empty_command<'a>(serialize_type: SerializeType) -> Command<'a> {
 
 // ---- JSON, read ----
 
-fn decode_json(header: &[u8]) -> Result<Command<'_>, DecodeError> {
+fn decode_json<'a>(header: &'a [u8], command: &mut Command<'a>) -> Result<(), DecodeError> {
     let text = std::str::from_utf8(header).map_err(|error| DecodeError::Json(error.to_string()))?;
-    match scan(text) {
-        Some(command) => Ok(command),
-        None => general(header),
+    if scan(text, command).is_none() {
+        *command = general(header)?;
     }
+    Ok(())
 }
 
-/// The quick pass; `None` when it meets something it does not expect.
-fn scan(text: &str) -> Option<Command<'_>> {
-    let mut command = empty_command(SerializeType::Json);
+/// Reads a header of the shape that every client sends; `None` for any other, with the command half read.
+fn scan<'a>(text: &'a str, command: &mut Command<'a>) -> Option<()> {
     let mut scanner = Scanner { text, at: 0 };
-    scanner.object(|scanner, name| {
-        match name {
+    let mut more = scanner.begin()?;
+    while more {
+        match scanner.name()? {
             "code" => command.code = scanner.int()?,
             "flag" => command.flag = scanner.int()?,
             "opaque" => command.opaque = scanner.int()?,
@@ -132,35 +134,35 @@ fn scan(text: &str) -> Option<Command<'_>> {
                     _ => Language::OTHER,
                 }
             }
-            "remark" => {
-                command.remark = match scanner.scalar()? {
-                    Some(text) => Some(text.to_cow()).filter(|text| !text.is_empty()),
-                    None => None,
-                }
-            }
+            "remark" => command.remark = scanner.scalar()?.map(|text| text.to_cow()).filter(|text| !text.is_empty()),
             "extFields" => {
-                if scanner.null() {
-                    return Some(());
+                if !scanner.null() {
+                    scan_fields(&mut scanner, &mut command.ext)?;
                 }
-                let ext = &mut command.ext;
-                scanner.object(|scanner, name| {
-                    if let Some(value) = scanner.scalar()? {
-                        ext.push(ExtText::Plain(name), value);
-                    }
-                    Some(())
-                })?;
             }
             _ => {
                 scanner.scalar()?;
             }
         }
-        Some(())
-    })?;
+        more = scanner.more()?;
+    }
     scanner.blank();
-    (scanner.at == text.len()).then_some(command)
+    (scanner.at == text.len()).then_some(())
 }
 
-/// A language given by name or ordinal.
+fn scan_fields<'a>(scanner: &mut Scanner<'a>, ext: &mut ExtFields<'a>) -> Option<()> {
+    let mut more = scanner.begin()?;
+    while more {
+        let name = scanner.name()?;
+        if let Some(value) = scanner.scalar()? {
+            ext.push(ExtText::Plain(name), value);
+        }
+        more = scanner.more()?;
+    }
+    Some(())
+}
+
+/// A client's language, by name or by ordinal.
 fn language(text: &str) -> Language {
     match text.parse::<u8>() {
         Ok(ordinal) => Language(ordinal),
@@ -174,46 +176,57 @@ struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
+    #[inline]
     fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
 
+    #[inline]
     fn blank(&mut self) {
         while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
             self.at += 1;
         }
     }
 
+    #[inline]
     fn eat(&mut self, byte: u8) -> Option<()> {
         self.blank();
         (self.peek()? == byte).then(|| self.at += 1)
     }
 
-    /// Reads an object; `member` is called behind each colon.
-    fn object(&mut self, mut member: impl FnMut(&mut Self, &'a str) -> Option<()>) -> Option<()> {
+    /// Enters an object: whether it has members.
+    #[inline]
+    fn begin(&mut self) -> Option<bool> {
         self.eat(b'{')?;
         self.blank();
-        if self.peek()? == b'}' {
-            self.at += 1;
-            return Some(());
-        }
-        loop {
-            self.blank();
-            let ExtText::Plain(name) = self.string()? else { return None };
-            self.eat(b':')?;
-            member(self, name)?;
-            self.blank();
-            match self.peek()? {
-                b',' => self.at += 1,
-                b'}' => {
-                    self.at += 1;
-                    return Some(());
-                }
-                _ => return None,
-            }
+        let empty = self.peek()? == b'}';
+        self.at += usize::from(empty);
+        Some(!empty)
+    }
+
+    /// The name of a member, up to behind its colon.
+    #[inline]
+    fn name(&mut self) -> Option<&'a str> {
+        self.blank();
+        let (name, escaped) = self.string()?;
+        self.eat(b':')?;
+        (!escaped).then_some(name)
+    }
+
+    /// Whether another member follows; otherwise stands behind the object.
+    #[inline]
+    fn more(&mut self) -> Option<bool> {
+        self.blank();
+        let byte = self.peek()?;
+        self.at += 1;
+        match byte {
+            b',' => Some(true),
+            b'}' => Some(false),
+            _ => None,
         }
     }
 
+    #[inline]
     fn null(&mut self) -> bool {
         self.blank();
         let is_null = self.text[self.at..].starts_with("null");
@@ -224,10 +237,14 @@ impl<'a> Scanner<'a> {
     }
 
     /// A string, number or boolean; `Some(None)` for null; `None` for anything else.
+    #[inline]
     fn scalar(&mut self) -> Option<Option<ExtText<'a>>> {
         self.blank();
         match self.peek()? {
-            b'"' => self.string().map(Some),
+            b'"' => {
+                let (text, escaped) = self.string()?;
+                Some(Some(if escaped { ExtText::Escaped(text) } else { ExtText::Plain(text) }))
+            }
             b'-' | b'0'..=b'9' => Some(Some(ExtText::Plain(self.number()))),
             b'n' => self.null().then_some(None),
             b't' => self.word("true"),
@@ -243,6 +260,7 @@ impl<'a> Scanner<'a> {
         })
     }
 
+    #[inline]
     fn number(&mut self) -> &'a str {
         let start = self.at;
         while matches!(self.peek(), Some(b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')) {
@@ -258,30 +276,16 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// A quoted string; escapes are checked here and stay where they are.
-    fn string(&mut self) -> Option<ExtText<'a>> {
+    /// A string, still escaped, and whether it has escapes.
+    #[inline]
+    fn string(&mut self) -> Option<(&'a str, bool)> {
         if self.peek()? != b'"' {
             return None;
         }
-        let bytes = self.text.as_bytes();
         let start = self.at + 1;
-        let mut at = start;
-        let mut escaped = false;
-        loop {
-            at += memchr::memchr2(b'"', b'\\', &bytes[at..])?;
-            if bytes[at] == b'"' {
-                break;
-            }
-            escaped = true;
-            at += match bytes.get(at + 1)? {
-                b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => 2,
-                b'u' if bytes.get(at + 2..at + 6)?.iter().all(u8::is_ascii_hexdigit) => 6,
-                _ => return None,
-            };
-        }
-        self.at = at + 1;
-        let text = &self.text[start..at];
-        Some(if escaped { ExtText::Escaped(text) } else { ExtText::Plain(text) })
+        let (end, escaped) = json_text::end_of_string(self.text.as_bytes(), start)?;
+        self.at = end + 1;
+        Some((&self.text[start..end], escaped))
     }
 }
 
@@ -292,7 +296,7 @@ fn general(header: &[u8]) -> Result<Command<'_>, DecodeError> {
         return Err(DecodeError::Json("the header is no object".to_owned()));
     }
     let int = |name: &str| value.get(name).and_then(Value::as_i64).map_or(0, |number| number as i32);
-    let mut command = empty_command(SerializeType::Json);
+    let mut command = empty_command();
     command.code = int("code");
     command.flag = int("flag");
     command.opaque = int("opaque");
@@ -316,56 +320,11 @@ fn scalar_text(value: &Value) -> Option<String> {
     }
 }
 
-/// Appends the unescaped form of well-formed JSON string content.
-pub(super) fn unescape_into(raw: &str, out: &mut String) {
-    let bytes = raw.as_bytes();
-    let mut at = 0;
-    while let Some(distance) = memchr::memchr(b'\\', &bytes[at..]) {
-        out.push_str(&raw[at..at + distance]);
-        at += distance;
-        let (character, len) = unescape_one(&bytes[at..]);
-        out.push(character);
-        at += len;
-    }
-    out.push_str(&raw[at..]);
-}
-
-/// The character that an escape at the start of `bytes` stands for, and the escape's length. A lone surrogate becomes U+FFFD.
-fn unescape_one(bytes: &[u8]) -> (char, usize) {
-    let simple = match bytes.get(1) {
-        Some(b'b') => '\u{8}',
-        Some(b'f') => '\u{c}',
-        Some(b'n') => '\n',
-        Some(b'r') => '\r',
-        Some(b't') => '\t',
-        Some(b'u') => return unescape_unicode(bytes),
-        Some(other) => char::from(*other),
-        None => return (char::REPLACEMENT_CHARACTER, 1),
-    };
-    (simple, 2)
-}
-
-fn unescape_unicode(bytes: &[u8]) -> (char, usize) {
-    let unit = |at: usize| {
-        let digits = bytes.get(at..at + 4)?;
-        u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
-    };
-    let Some(first) = unit(2) else { return (char::REPLACEMENT_CHARACTER, bytes.len().min(6)) };
-    if let Some(character) = char::from_u32(u32::from(first)) {
-        return (character, 6);
-    }
-    let second = if bytes.get(6..8) == Some(b"\\u") { unit(8) } else { None };
-    match second.map(|second| char::decode_utf16([first, second]).next()) {
-        Some(Some(Ok(character))) => (character, 12),
-        _ => (char::REPLACEMENT_CHARACTER, 6),
-    }
-}
-
 // ---- ROCKETMQ, read ----
 
-fn decode_binary(header: &[u8]) -> Result<Command<'_>, DecodeError> {
+fn decode_binary<'a>(header: &'a [u8], command: &mut Command<'a>) -> Result<(), DecodeError> {
     let mut reader = BinaryReader { bytes: header };
-    let mut command = empty_command(SerializeType::Rocketmq);
+    command.serialize_type = SerializeType::Rocketmq;
     command.code = i32::from(i16::from_be_bytes(reader.array("code")?));
     command.language = Language(u8::from_be_bytes(reader.array("language")?));
     command.version = i32::from(i16::from_be_bytes(reader.array("version")?));
@@ -386,7 +345,7 @@ fn decode_binary(header: &[u8]) -> Result<Command<'_>, DecodeError> {
     if !command.is_response() {
         command.code = unwrap_code(command.code);
     }
-    Ok(command)
+    Ok(())
 }
 
 /// Codes above 32 767 do not fit the binary header's 16 bits; what arrives wrapped is meant unwrapped.
@@ -421,7 +380,7 @@ impl<'a> BinaryReader<'a> {
 }
 
 fn lossy(bytes: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(bytes)
+    std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
 impl<'a> From<Cow<'a, str>> for ExtText<'a> {
@@ -527,48 +486,39 @@ fn encode_binary(out: &mut Vec<u8>, head: &Head<'_>, header: &(impl CustomHeader
 pub(super) fn write_field(writer: &mut HeaderWriter<'_>, name: &str, value: &str) {
     match writer.serialize_type {
         SerializeType::Json => {
-            writer.out.extend_from_slice(if writer.count == 0 { b",\"extFields\":{" } else { b"," });
+            begin_json_field(writer);
             quote(writer.out, name);
             writer.out.push(b':');
             quote(writer.out, value);
         }
-        SerializeType::Rocketmq => {
-            writer.out.extend_from_slice(&(name.len() as i16).to_be_bytes());
-            writer.out.extend_from_slice(name.as_bytes());
-            writer.out.extend_from_slice(&(value.len() as i32).to_be_bytes());
-            writer.out.extend_from_slice(value.as_bytes());
-        }
+        SerializeType::Rocketmq => write_binary_field(writer.out, name, value),
     }
     writer.count += 1;
 }
 
-/// Appends a quoted JSON string.
-fn quote(out: &mut Vec<u8>, text: &str) {
-    out.push(b'"');
-    let bytes = text.as_bytes();
-    let mut plain = 0;
-    for (at, byte) in bytes.iter().enumerate() {
-        if *byte >= 0x20 && *byte != b'"' && *byte != b'\\' {
-            continue;
-        }
-        out.extend_from_slice(&bytes[plain..at]);
-        plain = at + 1;
-        match byte {
-            b'"' => out.extend_from_slice(b"\\\""),
-            b'\\' => out.extend_from_slice(b"\\\\"),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            control => {
-                const HEX: &[u8; 16] = b"0123456789abcdef";
-                out.extend_from_slice(b"\\u00");
-                out.push(HEX[usize::from(control >> 4)]);
-                out.push(HEX[usize::from(control & 15)]);
+/// Writes one field whose name and value need no escapes in JSON.
+pub(super) fn write_plain_field(writer: &mut HeaderWriter<'_>, name: &str, value: &str) {
+    match writer.serialize_type {
+        SerializeType::Json => {
+            begin_json_field(writer);
+            for piece in ["\"", name, "\":\"", value, "\""] {
+                writer.out.extend_from_slice(piece.as_bytes());
             }
         }
+        SerializeType::Rocketmq => write_binary_field(writer.out, name, value),
     }
-    out.extend_from_slice(&bytes[plain..]);
-    out.push(b'"');
+    writer.count += 1;
+}
+
+fn begin_json_field(writer: &mut HeaderWriter<'_>) {
+    writer.out.extend_from_slice(if writer.count == 0 { b",\"extFields\":{" } else { b"," });
+}
+
+fn write_binary_field(out: &mut Vec<u8>, name: &str, value: &str) {
+    out.extend_from_slice(&(name.len() as i16).to_be_bytes());
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(&(value.len() as i32).to_be_bytes());
+    out.extend_from_slice(value.as_bytes());
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ impl<'a> ExtText<'a> {
             Self::Plain(text) => Cow::Borrowed(text),
             Self::Escaped(raw) => {
                 let mut out = String::with_capacity(raw.len());
-                super::codec::unescape_into(raw, &mut out);
+                super::json_text::unescape_into(raw, &mut out);
                 Cow::Owned(out)
             }
             Self::Owned(text) => Cow::Borrowed(text),
@@ -57,7 +57,7 @@ impl<'a> ExtText<'a> {
     pub fn append_to(&self, out: &mut String) {
         match self {
             Self::Plain(text) => out.push_str(text),
-            Self::Escaped(raw) => super::codec::unescape_into(raw, out),
+            Self::Escaped(raw) => super::json_text::unescape_into(raw, out),
             Self::Owned(text) => out.push_str(text),
         }
     }
@@ -196,6 +196,9 @@ impl<'a> ExtFields<'a> {
 /// # Errors
 /// [`FieldError::Malformed`].
 pub(super) fn integer<T: std::str::FromStr>(name: &'static str, value: &ExtText<'_>) -> Result<T, FieldError> {
+    if let Some(number) = value.as_plain().and_then(|text| text.parse().ok()) {
+        return Ok(number);
+    }
     let text = value.text();
     let expected = if size_of::<T>() == size_of::<i32>() { "a 32-bit integer" } else { "a 64-bit integer" };
     text.trim().parse().map_err(|_| FieldError::Malformed(name, text.into_owned(), expected))
@@ -252,12 +255,12 @@ impl HeaderWriter<'_> {
 
     /// Writes a number.
     pub fn int(&mut self, name: &str, value: i64) {
-        self.text(name, itoa::Buffer::new().format(value));
+        super::codec::write_plain_field(self, name, itoa::Buffer::new().format(value));
     }
 
     /// Writes a truth value.
     pub fn bool(&mut self, name: &str, value: bool) {
-        self.text(name, if value { "true" } else { "false" });
+        super::codec::write_plain_field(self, name, if value { "true" } else { "false" });
     }
 
     /// Writes a text field that may be absent.

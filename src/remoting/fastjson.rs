@@ -217,7 +217,7 @@ impl Reader<'_> {
             'u' => return Err(self.unexpected("four hexadecimal digits")),
             other => 1 + other.len_utf8(),
         };
-        super::codec::unescape_into(&rest[..len], out);
+        super::json_text::unescape_into(&rest[..len], out);
         self.at += len;
         Ok(())
     }

@@ -12,3 +12,4 @@ pub mod command;
 pub mod ext;
 pub mod fastjson;
 pub mod header;
+mod json_text;

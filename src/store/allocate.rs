@@ -46,6 +46,8 @@ pub(super) struct Allocator {
     guard: Arc<DiskGuard>,
     flusher: Arc<Flusher>,
     next: Mutex<Option<Arc<MappedFile>>>,
+    /// One file is made at a time: the appender and the thread may want the same.
+    making: Mutex<()>,
     wake_at: AtomicI64,
     signal: Signal,
     stopping: AtomicBool,
@@ -87,6 +89,7 @@ impl Allocator {
             guard,
             flusher,
             next: Mutex::default(),
+            making: Mutex::default(),
             wake_at: AtomicI64::new(i64::MAX),
             signal: Signal::default(),
             stopping: AtomicBool::new(false),
@@ -232,8 +235,10 @@ impl Allocator {
             self.flusher.fail(error.to_string()); // its records may be lost, whatever a later sync says
             return Err(error);
         }
-        let path = self.log.files().dir().join(file_name(start));
-        MappedFile::create(&*self.fs, &path, start, self.log.files().file_size()).map(Arc::new)
+        let _one = self.making.lock();
+        let size = self.log.files().file_size();
+        let path = self.guard.folder_of_new_file(start / size as i64).join(file_name(start));
+        MappedFile::create(&*self.fs, &path, start, size).map(Arc::new)
     }
 
     /// Reserves and prepares the next piece of `file` before `goal`.

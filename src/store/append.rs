@@ -149,6 +149,7 @@ pub(super) struct LogAppender {
     guard: Arc<DiskGuard>,
     latch: Arc<Latch>,
     queues: Arc<ConsumeQueueTable>,
+    record_crc: bool,
     tail: Mutex<Tail>,
     locked_since: AtomicI64,
     closed: AtomicBool,
@@ -181,6 +182,7 @@ impl LogAppender {
             guard,
             latch,
             queues,
+            record_crc: false,
             tail: Mutex::new(Tail { appender, last_timestamp }),
             locked_since: AtomicI64::new(0),
             closed: AtomicBool::new(false),
@@ -188,6 +190,11 @@ impl LogAppender {
             bytes: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         }
+    }
+
+    /// Records have room for a CRC of their own, or have not.
+    pub(super) fn with_record_crc(self, record_crc: bool) -> Self {
+        Self { record_crc, ..self }
     }
 
     /// Why appends are refused now, if they are.
@@ -306,7 +313,11 @@ impl LogAppender {
             // never below what the queue holds, whatever made it
             let queue_offset = entry.queue.as_ref().map_or(0, |queue| queue.next_append_offset().max(queue.max_offset()));
             let physical_offset = base + entry.start as i64;
-            record::place(&mut batch.bytes[entry.start..entry.start + entry.len], queue_offset, physical_offset, timestamp);
+            let bytes = &mut batch.bytes[entry.start..entry.start + entry.len];
+            record::place(bytes, queue_offset, physical_offset, timestamp);
+            if self.record_crc {
+                record::fill_record_crc(bytes);
+            }
             if let Some(queue) = &entry.queue {
                 queue.set_next_append_offset(queue_offset + 1);
             }

@@ -8,6 +8,7 @@
 //! - Off the write path: the appender meets nothing of this but a list that lost its first file.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -47,8 +48,8 @@ pub(super) struct Cleaner {
     dispatch: Arc<DispatchService>,
     derived: Arc<DerivedFlusher>,
     one: Mutex<()>,
-    /// A file was removed, and the folder was not synced since.
-    unsynced: AtomicBool,
+    /// Of this folder a file was removed, and it was not synced since.
+    unsynced: Mutex<Option<PathBuf>>,
     signal: Signal,
     stopping: AtomicBool,
 }
@@ -109,7 +110,7 @@ impl Cleaner {
             dispatch,
             derived,
             one: Mutex::default(),
-            unsynced: AtomicBool::new(false),
+            unsynced: Mutex::default(),
             signal: Signal::default(),
             stopping: AtomicBool::new(false),
         })
@@ -162,15 +163,16 @@ impl Cleaner {
         deleted
     }
 
-    /// Makes the removals so far durable; whether they are.
+    /// Makes the last removal durable; whether it is.
     fn sync_removals(&self) -> bool {
-        if self.unsynced.load(Ordering::Acquire) {
-            if let Err(error) = self.fs.sync_dir(self.log.files().dir()) {
-                log::warn!("folder not synced, no file is deleted: path={} error={error}", self.log.files().dir().display());
-                return false;
-            }
-            self.unsynced.store(false, Ordering::Release);
+        let mut unsynced = self.unsynced.lock();
+        if let Some(folder) = &*unsynced
+            && let Err(error) = self.fs.sync_dir(folder)
+        {
+            log::warn!("folder not synced, no file is deleted: path={} error={error}", folder.display());
+            return false;
         }
+        *unsynced = None;
         true
     }
 
@@ -206,7 +208,9 @@ impl Cleaner {
             removed => removed,
         };
         let gone = removed.is_ok();
-        self.unsynced.fetch_or(gone, Ordering::AcqRel);
+        if gone {
+            *self.unsynced.lock() = Some(file.folder().to_owned());
+        }
         match (removed, why) {
             (Ok(()), Reason::Expired) => log::info!("commit log file deleted: path={path} from={from} to={to} reason=expired"),
             (Ok(()), Reason::Forced(why)) => log::warn!(

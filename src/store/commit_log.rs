@@ -4,7 +4,6 @@
 //! - `max` is moved by the appender, under the put lock, after the bytes are in the page cache.
 //! - `flushed` is moved by the flush thread, after fdatasync of every file up to it.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -28,11 +27,9 @@ pub(super) struct CommitLog {
 impl CommitLog {
     /// The log as recovery left it: `end` is behind the last record, all before it is on disk. With `sync_flush` only what is
     /// flushed is visible.
-    pub(super) fn new(
-        dir: &Path, file_size: usize, files: Vec<Arc<MappedFile>>, end: i64, last_store_timestamp: i64, sync_flush: bool,
-    ) -> Self {
+    pub(super) fn new(file_size: usize, files: Vec<Arc<MappedFile>>, end: i64, last_store_timestamp: i64, sync_flush: bool) -> Self {
         Self {
-            files: MappedFileQueue::new(dir, file_size, files),
+            files: MappedFileQueue::new(file_size, files),
             sync_flush,
             max: AtomicI64::new(end),
             flushed: AtomicI64::new(end),

@@ -19,8 +19,12 @@ pub struct StoreConfig {
     pub tag: String,
     /// `storePathRootDir`.
     pub root: PathBuf,
-    /// `storePathCommitLog`; `<root>/commitlog` when `None`.
+    /// `storePathCommitLog`, the first path; `<root>/commitlog` when `None`.
     pub commit_log_path: Option<PathBuf>,
+    /// The other paths of `storePathCommitLog`: files of the log are spread over all of them.
+    pub more_commit_log_paths: Vec<PathBuf>,
+    /// `readOnlyCommitLogStorePaths`: paths whose files are read, but in which none is made. They may be missing.
+    pub read_only_commit_log_paths: Vec<PathBuf>,
     /// `mappedFileSizeCommitLog`, bytes.
     pub commit_log_file_size: usize,
     /// `mappedFileSizeConsumeQueue`, bytes, a multiple of 20.
@@ -65,6 +69,16 @@ pub struct StoreConfig {
     pub in_memory_ratio: u8,
     /// `checkCRCOnRecover`.
     pub check_crc_on_recover: bool,
+    /// `enabledAppendPropCRC`: records get a CRC that covers all of them.
+    pub append_record_crc: bool,
+    /// `forceVerifyPropCRC`: recovery wants that CRC in every record, and does not look at the body's.
+    pub force_record_crc: bool,
+    /// `allowCommitLogHole` (ours): recovery goes on behind missing files, whose messages are lost; else it refuses to.
+    pub allow_commit_log_hole: bool,
+    /// `allowEmptyCommitLog` (ours): a log without files empties the queues that point into it, as in Java; else the start is refused.
+    pub allow_empty_commit_log: bool,
+    /// `ROCKETMQ_USE_OPTIMIZED_RECOVERY` (a variable of the environment): recovery reads the log in batches, not record by record.
+    pub optimized_recovery: bool,
     /// `recoverConcurrently`.
     pub recover_concurrently: bool,
     /// `recoverThreadPoolNums`.
@@ -80,6 +94,8 @@ impl StoreConfig {
             tag: String::new(),
             root: root.into(),
             commit_log_path: None,
+            more_commit_log_paths: Vec::new(),
+            read_only_commit_log_paths: Vec::new(),
             commit_log_file_size: 1 << 30,
             consume_queue_file_size: 6_000_000,
             max_message_size: 4 << 20,
@@ -102,10 +118,30 @@ impl StoreConfig {
             disk_free_reserve: None,
             in_memory_ratio: 40,
             check_crc_on_recover: true,
+            append_record_crc: false,
+            force_record_crc: false,
+            allow_commit_log_hole: false,
+            allow_empty_commit_log: true,
+            optimized_recovery: true,
             recover_concurrently: false,
             recover_threads: 32,
             delay_levels_ms: parse_delay_levels("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h").unwrap_or_default(),
         }
+    }
+}
+
+impl StoreConfig {
+    /// Folders of the commit log in which files may be made: ascending, as Java numbers them.
+    pub fn writable_commit_log_folders(&self) -> Vec<PathBuf> {
+        let first = self.commit_log_path.clone().unwrap_or_else(|| self.root.join("commitlog"));
+        let all: Vec<PathBuf> = std::iter::once(first).chain(self.more_commit_log_paths.iter().cloned()).collect();
+        let mut writable: Vec<PathBuf> = all.iter().filter(|path| !self.read_only_commit_log_paths.contains(path)).cloned().collect();
+        if writable.is_empty() {
+            writable = all; // the log must go on somewhere
+        }
+        writable.sort();
+        writable.dedup();
+        writable
     }
 }
 

@@ -9,22 +9,23 @@
 //! - `max_offset` is published after the unit can be read.
 //! - A queue at rest costs this struct: no mapping, no descriptor, no buffer.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::error::StoreError;
 use super::file_cache::{FileCache, failed};
 use super::format::cq_unit::CQ_UNIT_SIZE;
 pub(super) use super::format::cq_unit::CqUnit;
-use super::fs::{Fs, FsFile};
+use super::fs::{Fs, FsFile, zero};
 
 mod recovery;
 
+pub(super) use recovery::Repair;
 use recovery::{Recovered, recover_folder};
 
 /// [`CQ_UNIT_SIZE`] for arithmetic on offsets.
@@ -37,6 +38,10 @@ const FEW_UNITS: i64 = 32;
 const FILLERS_IN_MEMORY: i64 = 4_096;
 /// Most fillers in front of one unit (200 MB): a wider gap is a damaged queue offset.
 const MAX_GAP: i64 = 10_000_000;
+type Guard<'a> = MutexGuard<'a, State>;
+
+/// Damaged units that are remembered: others are found again.
+const MAX_DAMAGE: usize = 1_000;
 /// No physical offset.
 const NONE: i64 = -1;
 
@@ -51,7 +56,17 @@ pub(super) struct QueueFiles {
     pub(super) dirty: Mutex<Vec<Arc<ConsumeQueue>>>,
     pub(super) dirty_bytes: AtomicUsize,
     pub(super) maintenance: Mutex<Maintenance>,
+    pub(super) damage: Mutex<Damage>,
     next_key: AtomicU64,
+}
+
+/// Units that readers found damaged.
+#[derive(Default)]
+pub(super) struct Damage {
+    /// To be mended.
+    pub(super) found: Vec<(Arc<ConsumeQueue>, i64)>,
+    /// Cannot be mended: by queue key and offset.
+    stays: HashSet<(u64, i64)>,
 }
 
 /// State of the one who writes, removes or syncs files; its lock makes him the only one.
@@ -76,6 +91,7 @@ impl QueueFiles {
             dirty: Mutex::default(),
             dirty_bytes: AtomicUsize::new(0),
             maintenance: Mutex::default(),
+            damage: Mutex::default(),
             next_key: AtomicU64::new(1),
         })
     }
@@ -106,6 +122,17 @@ pub struct ConsumeQueue {
     state: Mutex<State>,
 }
 
+/// A queue that was found on disk.
+pub(super) struct RecoveredQueue {
+    pub(super) queue: Arc<ConsumeQueue>,
+    /// Physical offset from which its records must be dispatched again, when units were given up.
+    pub(super) again_from: Option<i64>,
+    /// Queue offset of the last unit that was given up, and its record's physical offset.
+    pub(super) given_up: Option<(i64, i64)>,
+    /// To be done before the queue is used.
+    pub(super) repairs: Vec<Repair>,
+}
+
 struct State {
     /// First unit of the first file.
     first: i64,
@@ -116,6 +143,8 @@ struct State {
     min_physical: i64,
     /// The last unit that recovery found: a crash may have cut its tags code.
     suspect: i64,
+    /// Units before this were lost with the files that held them; they are put again where they were.
+    front: i64,
     /// In the list of dirty queues.
     listed: bool,
     /// Its topic was deleted: nothing is written any more.
@@ -137,20 +166,24 @@ impl State {
 impl ConsumeQueue {
     /// A queue without a file.
     pub(super) fn create(files: &Arc<QueueFiles>, topic: &str, queue_id: i32) -> Arc<Self> {
-        let nothing = Recovered { first: 0, end: 0, max_physical: NONE, first_present: None, damaged: false };
-        Self::from_recovered(files, topic, queue_id, &nothing)
+        Self::from_recovered(files, topic, queue_id, &Recovered::NOTHING)
     }
 
-    /// The queue of an existing folder: reads its last files forward up to the first hole, removes what lies behind it. The second value is the physical
-    /// offset from which its records must be dispatched again, when units were given up.
+    /// The queue of an existing folder: reads its last files forward up to the first hole. What lies behind it is to be removed.
     ///
     /// # Errors
     /// A file of a wrong length or name, or the system's; with the path.
-    pub(super) fn recover(files: &Arc<QueueFiles>, topic: &str, queue_id: i32) -> Result<(Arc<Self>, Option<i64>), StoreError> {
+    pub(super) fn recover(files: &Arc<QueueFiles>, topic: &str, queue_id: i32) -> Result<RecoveredQueue, StoreError> {
         let folder = files.root.join(topic).join(queue_id.to_string());
-        let recovered = recover_folder(files, &folder)?;
+        let mut recovered = recover_folder(files, &folder)?;
+        let repairs = std::mem::take(&mut recovered.repairs);
         let again_from = recovered.damaged.then_some(recovered.max_physical.max(0));
-        Ok((Self::from_recovered(files, topic, queue_id, &recovered), again_from))
+        Ok(RecoveredQueue {
+            queue: Self::from_recovered(files, topic, queue_id, &recovered),
+            again_from,
+            given_up: recovered.behind,
+            repairs,
+        })
     }
 
     fn from_recovered(files: &Arc<QueueFiles>, topic: &str, queue_id: i32, found: &Recovered) -> Arc<Self> {
@@ -172,6 +205,7 @@ impl ConsumeQueue {
                 tail: Vec::new(),
                 min_physical,
                 suspect: found.end - 1,
+                front: 0,
                 listed: false,
                 removed: false,
             }),
@@ -218,6 +252,16 @@ impl ConsumeQueue {
         self.max_physical_offset.load(Ordering::Acquire)
     }
 
+    /// A number for what the queue holds, for [`super::consume_queue_table::ConsumeQueueTable::digest`].
+    pub(super) fn digest(&self) -> i64 {
+        let (max, physical) = (self.max_offset(), self.max_physical_offset());
+        if max == 0 {
+            return 0; // as if it were not there: it has no file
+        }
+        let name = self.topic.bytes().fold(i64::from(self.queue_id) + 1, |mixed, byte| mix(mixed, i64::from(byte)));
+        mix(mix(mix(name, max), physical), self.state.lock().first)
+    }
+
     /// Units of a file.
     pub(super) fn units_per_file(&self) -> i64 {
         self.files.units_per_file
@@ -225,16 +269,34 @@ impl ConsumeQueue {
 
     // ---- put ----
 
-    /// Adds the unit of queue offset `offset` (idempotent; a gap is filled, never shifted over). Only the dispatcher and recovery.
+    /// [`ConsumeQueue::put_behind`] with fillers.
+    ///
+    /// # Errors
+    /// As there.
+    #[cfg(test)]
+    pub(super) fn put(&self, offset: i64, unit: CqUnit) -> Result<(), StoreError> {
+        self.put_behind(CqUnit::FILLER, offset, unit)
+    }
+
+    /// Where units are missing in front of `offset`: the physical offset behind which their records lie, if the log still has them.
+    pub(super) fn gap_before(&self, offset: i64) -> Option<i64> {
+        let gap = offset > self.state.lock().end();
+        gap.then(|| self.max_physical_offset().max(0))
+    }
+
+    /// Adds the unit of queue offset `offset` (idempotent; a gap is never shifted over, `missing` stands in it). Only the dispatcher and
+    /// recovery.
     ///
     /// # Errors
     /// A gap that had to be read or written and could not; an offset or a unit that cannot be.
-    pub(super) fn put(&self, offset: i64, unit: CqUnit) -> Result<(), StoreError> {
+    pub(super) fn put_behind(&self, missing: CqUnit, offset: i64, unit: CqUnit) -> Result<(), StoreError> {
         if !unit.is_present() || !(0..=i64::MAX / UNIT - self.files.units_per_file).contains(&offset) {
             return Err(self.refuse(format!("no unit can be made of queueOffset={offset} {unit:?}")));
         }
+        let mut missing = missing;
         let mut state = self.state.lock();
         if state.end() == state.first && self.max_physical_offset() < unit.end() {
+            missing = CqUnit::FILLER; // the queue begins here
             if state.first != self.files.file_of(offset) {
                 drop(state);
                 self.restart_at(self.files.file_of(offset))?;
@@ -242,16 +304,30 @@ impl ConsumeQueue {
             }
             self.min_offset.store(offset, Ordering::Release);
             state.min_physical = unit.physical_offset;
-        } else if offset < state.first {
+        } else if offset < state.first.max(state.front) {
             drop(state);
-            if !self.lacks_its_begin(&unit)? {
-                return Ok(());
-            }
-            self.begin_anew()?;
-            return self.put(offset, unit);
+            return self.put_in_front(offset, unit);
         } else if unit.end() <= self.max_physical_offset() || offset < state.end() {
             return self.mend(state, offset, unit);
         }
+        let mut state = self.fill_to(state, offset, missing)?;
+        self.push(&mut state, unit);
+        self.max_physical_offset.store(unit.end(), Ordering::Release);
+        self.max_offset.store(state.end(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Numbers below `offset` have been given to records that the log no longer has: no other gets them, `missing` stands there.
+    ///
+    /// # Errors
+    /// As [`ConsumeQueue::put_behind`].
+    pub(super) fn keep_numbering(&self, offset: i64, missing: CqUnit) -> Result<(), StoreError> {
+        let state = self.fill_to(self.state.lock(), offset, missing)?;
+        self.max_offset.store(state.end(), Ordering::Release);
+        Ok(())
+    }
+
+    fn fill_to<'a>(&'a self, mut state: Guard<'a>, offset: i64, missing: CqUnit) -> Result<Guard<'a>, StoreError> {
         while state.end() < offset {
             if offset - state.end() > MAX_GAP {
                 let end = state.end();
@@ -260,7 +336,7 @@ impl ConsumeQueue {
             }
             let fillers = (offset - state.end()).min(FILLERS_IN_MEMORY);
             for _ in 0..fillers {
-                self.push(&mut state, CqUnit::FILLER);
+                self.push(&mut state, missing);
             }
             if state.end() < offset {
                 drop(state);
@@ -268,10 +344,7 @@ impl ConsumeQueue {
                 state = self.state.lock();
             }
         }
-        self.push(&mut state, unit);
-        self.max_physical_offset.store(unit.end(), Ordering::Release);
-        self.max_offset.store(state.end(), Ordering::Release);
-        Ok(())
+        Ok(state)
     }
 
     fn push(&self, state: &mut State, unit: CqUnit) {
@@ -287,7 +360,7 @@ impl ConsumeQueue {
 
     /// The unit is already there, as far as offsets tell. The last one that recovery found may have lost the end of its tags code with a
     /// page that never reached the disk: it is written again when it belongs to the same record.
-    fn mend(&self, state: parking_lot::MutexGuard<'_, State>, offset: i64, unit: CqUnit) -> Result<(), StoreError> {
+    fn mend(&self, state: Guard<'_>, offset: i64, unit: CqUnit) -> Result<(), StoreError> {
         let suspect = state.suspect == offset;
         let (there, on_disk) = (state.end(), state.on_disk);
         drop(state);
@@ -313,29 +386,36 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Whether the first files are missing: a crash took their names and left later ones. Then this unit belongs in front of all that are there.
-    fn lacks_its_begin(&self, unit: &CqUnit) -> Result<bool, StoreError> {
-        let first = self.state.lock().first;
-        let present = self.next_present(first, self.max_offset())?;
-        Ok(present.is_none_or(|(_, present)| unit.end() <= present.physical_offset))
+    /// The log has a record whose unit was in a file that is gone. Where the log has none, zeros stay for readers to find.
+    fn put_in_front(&self, offset: i64, unit: CqUnit) -> Result<(), StoreError> {
+        let mut maintenance = self.files.maintenance.lock();
+        self.write(&mut maintenance, offset, &unit.encode())?;
+        let mut state = self.state.lock();
+        if offset < state.first {
+            log::warn!(
+                "consume queue lacks its first files, their units are made anew: topic={} queueId={} from={offset} to={}",
+                self.topic,
+                self.queue_id,
+                state.first
+            );
+            state.front = state.front.max(state.first);
+            state.first = self.files.file_of(offset);
+        }
+        if offset < self.min_offset() {
+            self.min_offset.store(offset, Ordering::Release);
+            state.min_physical = unit.physical_offset;
+        }
+        Ok(())
     }
 
-    /// Gives all units up: whoever dispatches the log from before the first of them puts them again.
-    fn begin_anew(&self) -> Result<(), StoreError> {
-        log::warn!("consume queue has lost its first files, what it holds is dispatched again: folder={}", self.folder().display());
-        let mut maintenance = self.files.maintenance.lock();
-        let (first, on_disk) = {
-            let mut state = self.state.lock();
-            let on_disk = state.on_disk;
-            self.files.dirty_bytes.fetch_sub(state.tail.len(), Ordering::Relaxed);
-            (state.tail, state.on_disk, state.min_physical, state.suspect) = (Vec::new(), state.first, NONE, NONE);
-            self.max_physical_offset.store(NONE, Ordering::Release);
-            self.max_offset.store(state.first, Ordering::Release);
-            self.min_offset.store(state.first, Ordering::Release);
-            (state.first, on_disk)
-        };
-        let mut files = (first..on_disk).step_by(self.files.units_per_file as usize);
-        files.try_for_each(|file| self.remove_file(&mut maintenance, file))
+    /// Whether files in front of the first one may be gone although the log has their records.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn begins_behind(&self, min_physical_offset: i64) -> Result<bool, StoreError> {
+        let first = self.state.lock().first;
+        let unit = if first > 0 { self.unit_at(first)? } else { None };
+        Ok(unit.is_some_and(|unit| unit.is_present() && unit.physical_offset > min_physical_offset))
     }
 
     /// An empty queue begins in another file.
@@ -486,7 +566,7 @@ impl ConsumeQueue {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.files.fs.create_dir_all(&folder).map_err(failed("create", &folder))?;
                 maintenance.changed_folders.extend(folder.ancestors().take(4).map(Path::to_owned)); // up to the store's root
-                self.files.fs.open(&path, true).map_err(failed("create", &path))?
+                self.files.fs.create_sized(&path, self.files.file_size()).map_err(failed("create", &path))?
             }
             Err(error) => return Err(failed("open", &path)(error)),
         };
@@ -605,7 +685,36 @@ impl ConsumeQueue {
         if self.max_physical_offset() <= end {
             return Ok(());
         }
-        let (keep, max_physical) = self.find_cut(end)?;
+        let (keep, max_physical) = self.find_cut(self.max_offset(), end)?;
+        self.cut_to(keep, max_physical, maintenance)
+    }
+
+    /// Gives up the units at the end that point at no record of theirs, as `holds` tells of an offset and its unit. Returns the offset of
+    /// the last one, and where it pointed.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn give_up_unless(
+        &self, holds: impl Fn(i64, &CqUnit) -> Result<bool, StoreError>, maintenance: &mut Maintenance,
+    ) -> Result<Option<(i64, i64)>, StoreError> {
+        let mut keep = self.max_offset();
+        let mut given_up = None;
+        while let Some(unit) = self.unit_at(keep - 1)?.filter(CqUnit::is_present) {
+            if holds(keep - 1, &unit)? {
+                break;
+            }
+            keep -= 1;
+            given_up.get_or_insert((keep, unit.physical_offset));
+        }
+        if given_up.is_some() {
+            let (_, max_physical) = self.find_cut(keep, i64::MAX)?;
+            self.cut_to(keep, max_physical, maintenance)?;
+        }
+        Ok(given_up)
+    }
+
+    /// Removes the units from `keep` on, and zeroes their places. The last record that has a unit then ends at `max_physical`.
+    fn cut_to(&self, keep: i64, max_physical: i64, maintenance: &mut Maintenance) -> Result<(), StoreError> {
         let (first, on_disk) = {
             let mut state = self.state.lock();
             let on_disk = state.on_disk;
@@ -626,11 +735,11 @@ impl ConsumeQueue {
         self.cut_files(maintenance, first, keep, on_disk)
     }
 
-    /// Offset behind the last unit whose record ends at or before `end`, and that record's end. Without such a unit, the offset of the first
-    /// unit that goes: fillers in front of it keep the numbering.
-    fn find_cut(&self, end: i64) -> Result<(i64, i64), StoreError> {
+    /// Of the units below `below`, the offset behind the last one whose record ends at or before `end`, and that record's end. Without such
+    /// a unit, the offset of the first unit that goes: fillers in front of it keep the numbering.
+    fn find_cut(&self, below: i64, end: i64) -> Result<(i64, i64), StoreError> {
         let first = self.state.lock().first;
-        let mut at = self.max_offset();
+        let mut at = below;
         let mut cut = at;
         let mut units = Vec::new();
         while at > first {
@@ -663,7 +772,7 @@ impl ConsumeQueue {
             return Ok(());
         }
         let first = self.state.lock().first;
-        let from = if physical_offset > 0 { self.find_cut(physical_offset)?.0.max(first) } else { first };
+        let from = if physical_offset > 0 { self.find_cut(self.max_offset(), physical_offset)?.0.max(first) } else { first };
         let Some(this) = self.this.upgrade() else { return Ok(()) };
         let files = (self.files.file_of(from)..self.max_offset()).step_by(self.files.units_per_file as usize);
         maintenance.unsynced.extend(files.map(|file| ((self.key, file), Arc::clone(&this))));
@@ -683,7 +792,7 @@ impl ConsumeQueue {
         }
         if keep < kept + self.files.units_per_file {
             let file = self.open_or_create(maintenance, kept)?;
-            cut_off(&*file, ((keep - kept) * UNIT) as u64, self.files.file_size()).map_err(failed("truncate", &self.path(kept)))?;
+            zero_behind(&*file, ((keep - kept) * UNIT) as u64, self.files.file_size()).map_err(failed("truncate", &self.path(kept)))?;
         }
         self.files.fs.sync_dir(&self.folder()).map_err(failed("sync", &self.folder()))
     }
@@ -750,6 +859,79 @@ impl ConsumeQueue {
         Ok(())
     }
 
+    /// First unit whose record lies at or behind a physical offset, with its queue offset.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn first_behind(&self, physical_offset: i64) -> Result<Option<(i64, CqUnit)>, StoreError> {
+        let (mut low, mut high) = (self.state.lock().first, self.max_offset());
+        let mut found = None;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.next_present(middle, high)? {
+                Some((offset, unit)) if unit.physical_offset < physical_offset => low = offset + 1,
+                present => {
+                    found = present.or(found);
+                    high = middle;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Puts a unit in the place of one that points at no message of its own.
+    ///
+    /// # Errors
+    /// The system's; an offset outside the queue.
+    pub(super) fn replace(&self, offset: i64, unit: CqUnit) -> Result<(), StoreError> {
+        let mut maintenance = self.files.maintenance.lock();
+        {
+            let mut state = self.state.lock();
+            if !(state.first..state.end()).contains(&offset) {
+                let end = state.end();
+                drop(state);
+                return Err(self.refuse(format!("queueOffset={offset} has no unit, the queue ends at {end}")));
+            }
+            if offset <= self.min_offset() && unit.is_present() {
+                self.min_offset.store(offset, Ordering::Release);
+                state.min_physical = unit.physical_offset;
+            }
+            if unit.is_present() {
+                self.max_physical_offset.fetch_max(unit.end(), Ordering::AcqRel);
+            }
+            if offset >= state.on_disk {
+                let at = (offset - state.on_disk) as usize * CQ_UNIT_SIZE;
+                state.tail[at..at + CQ_UNIT_SIZE].copy_from_slice(&unit.encode());
+                return Ok(());
+            }
+        }
+        self.write(&mut maintenance, offset, &unit.encode())
+    }
+
+    // ---- damage ----
+
+    /// The unit at an offset is not what it was: it will be mended soon. False when nothing can be done about it.
+    pub(super) fn report_damage(&self, offset: i64) -> bool {
+        let mut damage = self.files.damage.lock();
+        if damage.stays.contains(&(self.key, offset)) {
+            return false;
+        }
+        if let Some(this) = self.this.upgrade().filter(|_| damage.found.len() < MAX_DAMAGE)
+            && !damage.found.iter().any(|(queue, there)| queue.key == self.key && *there == offset)
+        {
+            damage.found.push((this, offset));
+        }
+        true
+    }
+
+    /// What was reported at an offset stays as it is.
+    pub(super) fn leave_damage(&self, offset: i64) {
+        let mut damage = self.files.damage.lock();
+        if damage.stays.len() < MAX_DAMAGE {
+            damage.stays.insert((self.key, offset));
+        }
+    }
+
     /// The topic was deleted: drops the tail, forgets the files. Under the put lock.
     pub(super) fn removed(&self, maintenance: &mut Maintenance) {
         self.deleted.store(true, Ordering::Relaxed); // the put lock orders it
@@ -762,14 +944,19 @@ impl ConsumeQueue {
     }
 }
 
+/// One step of a hash that stays what it is from version to version.
+fn mix(mixed: i64, value: i64) -> i64 {
+    (mixed ^ value).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
+}
+
 /// Whether the error says that a file is not there.
 pub(super) fn is_missing(error: &StoreError) -> bool {
     matches!(error, StoreError::Io(_, _, error) if error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Makes everything from `at` on zero without writing it, durably: units that come back with a crash would stand for records that took
-/// their places in the log since.
-fn cut_off(file: &dyn FsFile, at: u64, file_size: u64) -> io::Result<()> {
-    file.zero(at, file_size - at)?;
+/// Makes everything from `at` on zero, durably: units that come back with a crash would stand for records that took their places in the
+/// log since.
+fn zero_behind(file: &dyn FsFile, at: u64, file_size: u64) -> io::Result<()> {
+    zero(file, at, file_size)?;
     file.sync_data()
 }

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use crate::runtime::thread::Thread;
 
 use super::config::StoreConfig;
-use super::consume_queue::{ConsumeQueue, Maintenance, QueueFiles};
+use super::consume_queue::{ConsumeQueue, CqUnit, Maintenance, QueueFiles, RecoveredQueue, Repair};
 use super::deleted_topics::Marks;
 use super::error::StoreError;
 use super::file_cache::{FileCache, failed};
@@ -34,7 +34,25 @@ pub(super) struct ConsumeQueueTable {
     files: Arc<QueueFiles>,
     hasher: RandomState,
     shards: Vec<RwLock<Shard>>,
+    losses: Mutex<Losses>,
+}
+
+/// What a start had to give up.
+#[derive(Default)]
+struct Losses {
+    /// Physical offset from which the log must be dispatched again.
     again_from: Option<i64>,
+    /// Queues that had to give units up, the last of these, and its record's physical offset.
+    given_up: Vec<(Arc<ConsumeQueue>, i64, i64)>,
+    /// Not done yet.
+    repairs: Vec<Repair>,
+}
+
+impl Losses {
+    fn add(&mut self, queue: &Arc<ConsumeQueue>, again_from: Option<i64>, given_up: Option<(i64, i64)>) {
+        self.again_from = [self.again_from, again_from].into_iter().flatten().min();
+        self.given_up.extend(given_up.map(|(offset, physical_offset)| (Arc::clone(queue), offset, physical_offset)));
+    }
 }
 
 impl ConsumeQueueTable {
@@ -44,9 +62,10 @@ impl ConsumeQueueTable {
     /// # Errors
     /// A file of a wrong length, a queue that cannot be read: with the names.
     pub(super) fn load(config: &StoreConfig, fs: Arc<dyn Fs>) -> Result<Self, StoreError> {
+        look_for_other_kinds(config, &*fs)?;
         let root = config.root.join("consumequeue");
         let files = QueueFiles::new(fs, root, config.consume_queue_file_size, FileCache::capacity_of_process());
-        let found = Arc::new(find_queues(&files)?);
+        let found = Arc::new(find_queues(&*files.fs, &files.root)?);
         let threads = if config.recover_concurrently { config.recover_threads.min(found.len() / 8) } else { 0 };
         let recovery = Arc::new(Recovery { files: Arc::clone(&files), found, next: AtomicUsize::new(0), done: Mutex::default() });
         let helpers: Vec<Thread> = (1..threads)
@@ -65,14 +84,17 @@ impl ConsumeQueueTable {
         Self::from_recovered(files, done)
     }
 
-    fn from_recovered(files: Arc<QueueFiles>, done: Vec<RecoveredQueue>) -> Result<Self, StoreError> {
+    fn from_recovered(files: Arc<QueueFiles>, done: Vec<Result<RecoveredQueue, StoreError>>) -> Result<Self, StoreError> {
         let mut failures: Vec<StoreError> = Vec::new();
         let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
-        let mut table = Self { files, hasher: RandomState::default(), shards, again_from: None };
+        let table = Self { files, hasher: RandomState::default(), shards, losses: Mutex::default() };
         for outcome in done {
             match outcome {
-                Ok((queue, again_from)) => {
-                    table.again_from = [table.again_from, again_from].into_iter().flatten().min();
+                Ok(RecoveredQueue { queue, again_from, given_up, repairs }) => {
+                    let mut losses = table.losses.lock();
+                    losses.add(&queue, again_from, given_up);
+                    losses.repairs.extend(repairs);
+                    drop(losses);
                     table.insert(queue);
                 }
                 Err(error) => failures.push(error),
@@ -92,9 +114,9 @@ impl ConsumeQueueTable {
     }
 
     /// Physical offset from which the log must be dispatched again, however the last stop was, because [`ConsumeQueueTable::load`] found a
-    /// queue with a hole; `None` when every queue was whole.
+    /// queue with a hole, or [`ConsumeQueueTable::check_ends`] one with a wrong end; `None` when every queue was whole.
     pub(super) fn damaged_from(&self) -> Option<i64> {
-        self.again_from
+        self.losses.lock().again_from
     }
 
     /// A queue that exists.
@@ -145,6 +167,12 @@ impl ConsumeQueueTable {
         self.shards.iter().map(|shard| max_physical(&shard.read())).max().unwrap_or(-1)
     }
 
+    /// A number for what all queues hold, never 0: a start that finds another one than the stop before noted has lost units.
+    pub(super) fn digest(&self) -> i64 {
+        let sum = self.all().iter().fold(0i64, |sum, queue| sum.wrapping_add(queue.digest()));
+        (sum & i64::MAX) | 1
+    }
+
     /// Removes every unit at or behind `end` from all queues and from the disk. What recovery dispatches afterwards is
     /// added again.
     ///
@@ -165,8 +193,55 @@ impl ConsumeQueueTable {
         self.all().iter().try_for_each(|queue| queue.distrust_behind(physical_offset, &mut maintenance))
     }
 
-    /// Sets every queue's next append offset to its max offset, and its min offset by the log's.
-    pub(super) fn settle(&self, min_physical_offset: i64) {
+    /// Removes from the disk what [`ConsumeQueueTable::load`] gave up. Before anything else is done with the queues.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn repair_files(&self) -> Result<(), StoreError> {
+        let repairs = std::mem::take(&mut self.losses.lock().repairs);
+        repairs.iter().try_for_each(|repair| repair.apply(&self.files))
+    }
+
+    /// Checks the units at the queues' ends against the log, as `holds` tells of a queue, an offset and its unit, and gives up those that
+    /// point at no record of theirs: what the queue says of its last record decides what is dispatched again. Also finds queues whose
+    /// first files may be gone, as far as the log, which begins at `min_physical_offset`, can tell.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn check_ends(
+        &self, min_physical_offset: i64, holds: impl Fn(&ConsumeQueue, i64, &CqUnit) -> Result<bool, StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut maintenance = self.files.maintenance.lock();
+        for queue in self.all() {
+            if queue.begins_behind(min_physical_offset)? {
+                self.losses.lock().add(&queue, Some(0), None);
+            }
+            let given_up = queue.give_up_unless(|offset, unit| holds(&queue, offset, unit), &mut maintenance)?;
+            if let Some((offset, _)) = given_up {
+                log::warn!(
+                    "consume queue ends with units of no record, which are dispatched again: topic={} queueId={} end={} given_up={}",
+                    queue.topic(),
+                    queue.queue_id(),
+                    queue.max_offset(),
+                    offset + 1 - queue.max_offset()
+                );
+                self.losses.lock().add(&queue, Some(queue.max_physical_offset().max(0)), given_up);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets every queue's next append offset to its max offset, and its min offset by the log's. Units that were given up and whose
+    /// records no one can dispatch again, since they are expired or one of `seals` stands in their place, keep their numbers.
+    pub(super) fn settle(&self, min_physical_offset: i64, seals: &[CqUnit]) {
+        let given_up = std::mem::take(&mut self.losses.lock().given_up);
+        for (queue, offset, physical_offset) in &given_up {
+            let seal = seals.iter().find(|seal| (seal.physical_offset..seal.end()).contains(physical_offset));
+            let missing = seal.copied().or((*physical_offset < min_physical_offset).then_some(CqUnit::FILLER));
+            if let Some(Err(error)) = missing.map(|missing| queue.keep_numbering(offset + 1, missing)) {
+                log::warn!("numbering not kept: topic={} queueId={} {error}", queue.topic(), queue.queue_id());
+            }
+        }
         for queue in self.all() {
             queue.set_next_append_offset(queue.max_offset());
             if let Err(error) = queue.correct_min_offset(min_physical_offset) {
@@ -231,6 +306,11 @@ impl ConsumeQueueTable {
     /// Bytes of tails that wait for a flush.
     pub(super) fn dirty_bytes(&self) -> usize {
         self.files.dirty_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Units that readers found damaged since the last call.
+    pub(super) fn take_damage(&self) -> Vec<(Arc<ConsumeQueue>, i64)> {
+        std::mem::take(&mut self.files.damage.lock().found)
     }
 
     /// How many appends the queues of these topics (ascending) have numbered. Rises with each; certain only under the put lock.
@@ -301,12 +381,13 @@ impl ConsumeQueueTable {
     /// The system's.
     pub(super) fn remove_deleted(&self, marks: &Marks) -> Result<(), StoreError> {
         let mut maintenance = self.files.maintenance.lock();
-        let hidden = |queue: &ConsumeQueue| marks.hide(queue.topic(), queue.max_physical_offset() - 1);
+        let marked = |queue: &ConsumeQueue| marks.of(queue.topic()) > 0;
+        let hidden = |queue: &ConsumeQueue| marked(queue) && marks.hide(queue.topic(), queue.max_physical_offset() - 1);
         for queue in self.all() {
             if hidden(&queue) {
                 let topic = self.files.root.join(queue.topic());
                 self.remove_folder(&topic.join(queue.queue_id().to_string()), &topic)?;
-            } else if marks.of(queue.topic()) > 0 {
+            } else if marked(&queue) {
                 queue.clean(marks.of(queue.topic()), &mut maintenance)?;
             }
         }
@@ -320,12 +401,13 @@ impl Drop for ConsumeQueueTable {
     fn drop(&mut self) {
         self.files.dirty.lock().clear();
         self.files.maintenance.lock().unsynced.clear();
+        self.files.damage.lock().found.clear();
     }
 }
 
 /// Whether a topic can name a folder and cannot lead out of its parent.
 pub(super) fn is_one_component(topic: &str) -> bool {
-    !matches!(topic, "" | "." | "..") && topic.len() <= 255 && !topic.contains(['/', '\0'])
+    !matches!(topic, "" | "." | "..") && topic.len() <= 255 && !topic.bytes().any(|byte| matches!(byte, b'/' | 0))
 }
 
 fn find(queues: &[Arc<ConsumeQueue>], topic: &str, queue_id: i32) -> Option<Arc<ConsumeQueue>> {
@@ -338,14 +420,12 @@ fn max_physical(shard: &Shard) -> i64 {
 
 // ---- load ----
 
-type RecoveredQueue = Result<(Arc<ConsumeQueue>, Option<i64>), StoreError>;
-
 /// Queues to recover, shared by the threads that do it.
 struct Recovery {
     files: Arc<QueueFiles>,
     found: Arc<Vec<(String, i32)>>,
     next: AtomicUsize,
-    done: Mutex<Vec<RecoveredQueue>>,
+    done: Mutex<Vec<Result<RecoveredQueue, StoreError>>>,
 }
 
 impl Recovery {
@@ -357,14 +437,36 @@ impl Recovery {
     }
 }
 
-/// Topic and id of every queue that has a folder.
-fn find_queues(files: &QueueFiles) -> Result<Vec<(String, i32)>, StoreError> {
+/// Queues of kinds that are not read must not be taken for empty ones. Batch queues end the start. Extension files may stay aside: a unit
+/// whose tags lie there is filtered by its message's own.
+fn look_for_other_kinds(config: &StoreConfig, fs: &dyn Fs) -> Result<(), StoreError> {
+    let batch = config.root.join("batchconsumequeue");
+    let mut topics: Vec<String> = find_queues(fs, &batch)?.into_iter().map(|(topic, _)| topic).collect();
+    topics.dedup();
+    if !topics.is_empty() {
+        let why = format!(
+            "batch consume queues (queue.type=BatchCQ) cannot be read, and {} topics have them: {}; move the folder away to serve all other \
+             topics without their messages",
+            topics.len(),
+            topics[..topics.len().min(NAMED_FAILURES)].join(", ")
+        );
+        return Err(StoreError::Damaged(batch, why));
+    }
+    let extension = config.root.join("consumequeue_ext");
+    if !find_queues(fs, &extension)?.is_empty() {
+        log::warn!("extension files of consume queues are not read, filters look into the messages: path={}", extension.display());
+    }
+    Ok(())
+}
+
+/// Topic and id of every queue that has a folder below `root`.
+fn find_queues(fs: &dyn Fs, root: &Path) -> Result<Vec<(String, i32)>, StoreError> {
     let mut found = Vec::new();
-    for (topic_folder, is_folder) in files.fs.list(&files.root).map_err(failed("list", &files.root))? {
+    for (topic_folder, is_folder) in fs.list(root).map_err(failed("list", root))? {
         let Some(topic) = topic_folder.file_name().and_then(|name| name.to_str()).filter(|_| is_folder) else {
             continue; // a plain file, or a name that is no text
         };
-        for (folder, is_folder) in files.fs.list(&topic_folder).map_err(failed("list", &topic_folder))? {
+        for (folder, is_folder) in fs.list(&topic_folder).map_err(failed("list", &topic_folder))? {
             let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             match name.parse::<i32>() {
                 Ok(queue_id) if is_folder && queue_id >= 0 && queue_id.to_string() == name => found.push((topic.to_owned(), queue_id)),

@@ -2,7 +2,8 @@
 //!
 //! Every interval the tails of the queues are written; thoroughly (synced, with the index) at the latest after five seconds
 //! or 256 MiB of log. The checkpoint names only what was dispatched before a thorough flush began that has ended well, so a
-//! crash loses tails but no knowledge of which. On a full disk it waits, with all it has in memory.
+//! crash loses tails but no knowledge of which; the index has its own place in it, which stays behind while the index cannot be
+//! written. The last flush of an orderly stop also notes what the queues hold. On a full disk it waits, with all it has in memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -14,10 +15,11 @@ use super::checkpoint::{Checkpoint, Positions};
 use super::commit_log::CommitLog;
 use super::consume_queue_table::ConsumeQueueTable;
 use super::disk::DiskGuard;
-use super::dispatch::DispatchService;
+use super::dispatch::{DispatchService, Dispatcher};
 use super::error::StoreError;
 use super::flush::Flusher;
 use super::index::Index;
+use super::mend::mend;
 use super::signal::Signal;
 
 /// Longest time between two thorough flushes while messages come.
@@ -35,6 +37,8 @@ pub(super) struct Parts {
     pub(super) flusher: Arc<Flusher>,
     /// Knows what has been dispatched.
     pub(super) dispatch: Arc<DispatchService>,
+    /// Knows what a record's unit is.
+    pub(super) dispatcher: Arc<Dispatcher>,
     /// Consume queues.
     pub(super) queues: Arc<ConsumeQueueTable>,
     /// Key index.
@@ -93,6 +97,7 @@ impl DerivedFlusher {
         let stopping = || self.stopping.load(Ordering::Acquire);
         while !stopping() {
             self.signal.sleep_unless(Some(self.interval), stopping);
+            self.mend_queues();
             self.flush(false);
         }
     }
@@ -102,6 +107,16 @@ impl DerivedFlusher {
     pub(super) fn is_durable_to(&self, offset: i64) -> bool {
         let durable = || self.durable.load(Ordering::Acquire) >= offset;
         durable() || self.flush(true) && durable()
+    }
+
+    /// Units that readers found damaged are made anew from the log.
+    fn mend_queues(&self) {
+        let Parts { log, dispatcher, queues, .. } = &self.parts;
+        for (queue, offset) in queues.take_damage() {
+            if let Err(error) = mend(&**log, dispatcher, &queue, offset) {
+                log::warn!("damaged unit not mended: topic={} queueId={} queueOffset={offset} {error}", queue.topic(), queue.queue_id());
+            }
+        }
     }
 
     /// Flushes what is due; with `last` everything. Returns whether it worked.
@@ -127,27 +142,29 @@ impl DerivedFlusher {
         let behind = dispatched - state.thorough_offset;
         let thorough = last || behind > 0 && (state.thorough_at.elapsed() >= THOROUGH_INTERVAL || behind >= THOROUGH_BYTES);
         guard.check_floor()?;
+        let mut index_outcome = Ok(());
         if thorough {
             state.thorough_at = Instant::now();
             let (offset, store_timestamp) = dispatch.last_record().unwrap_or(state.last_record);
             queues.flush(true)?;
-            if let Some(index) = index {
-                index.flush()?;
-                state.positions.index_timestamp = state.positions.index_timestamp.max(index.final_until(offset));
-            }
             state.thorough_offset = dispatched;
             self.durable.store(dispatched, Ordering::Release);
-            (state.positions.logics_offset, state.positions.logics_timestamp) = (offset, store_timestamp);
+            let positions = &mut state.positions;
+            (positions.logics_offset, positions.logics_timestamp) = (offset, store_timestamp);
+            positions.queues_digest = if last { queues.digest() } else { 0 };
+            if let Some(index) = index {
+                index_outcome = note_index(positions, index, dispatched);
+            }
         } else {
             if queues.dirty_bytes() > 0 {
                 queues.flush(false)?;
             }
             if let Some(index) = index {
-                index.write_out()?;
+                index_outcome = index.write_out();
             }
         }
         self.note_log(&mut state.positions);
-        checkpoint.write(state.positions, thorough)
+        checkpoint.write(state.positions, thorough).and(index_outcome)
     }
 
     /// Only what is on disk by now.
@@ -158,4 +175,16 @@ impl DerivedFlusher {
         }
         positions.flushed_offset = Some(self.parts.log.flushed_offset());
     }
+}
+
+/// Flushes the index; what it then has on disk of the records before `dispatched` goes into the checkpoint with it.
+fn note_index(positions: &mut Positions, index: &Index, dispatched: i64) -> Result<(), StoreError> {
+    let (_, last) = index.last();
+    index.flush()?;
+    positions.index_timestamp = positions.index_timestamp.max(index.final_until(dispatched));
+    positions.index_offset = dispatched;
+    if last < dispatched {
+        positions.index_last = last; // else of a record to come: what the field says already is still there
+    }
+    Ok(())
 }

@@ -24,11 +24,11 @@ const MAX_FLOOR_BYTES: u64 = 64 << 20;
 /// Largest default reserve.
 const DEFAULT_RESERVE_BYTES: u64 = 4 << 30;
 
-/// The commit log's disk.
+/// The commit log's disk; with a log on several, the one with the smallest used share decides.
 #[derive(Debug)]
 pub(super) struct DiskGuard {
     fs: Arc<dyn Fs>,
-    path: PathBuf,
+    folders: Vec<PathBuf>,
     reserve: Option<u64>,
     max_used_ratio: Option<u8>,
     clean_forcibly_ratio: Option<u8>,
@@ -47,11 +47,11 @@ pub(super) struct Pressure {
 }
 
 impl DiskGuard {
-    /// A guard of the disk that holds `path`.
-    pub(super) fn new(config: &StoreConfig, fs: Arc<dyn Fs>, path: &Path) -> Self {
+    /// A guard of the disks that hold the log.
+    pub(super) fn new(config: &StoreConfig, fs: Arc<dyn Fs>) -> Self {
         Self {
             fs,
-            path: path.to_owned(),
+            folders: config.writable_commit_log_folders(),
             reserve: config.disk_free_reserve,
             max_used_ratio: config.disk_max_used_ratio,
             clean_forcibly_ratio: config.disk_clean_forcibly_ratio,
@@ -63,7 +63,27 @@ impl DiskGuard {
 
     /// Total and free bytes; zeros when the system does not say.
     pub(super) fn space(&self) -> Space {
-        self.fs.space(&self.path).unwrap_or(Space { total: 0, free: 0 })
+        self.measure().map_or(Space { total: 0, free: 0 }, |(_, space)| space)
+    }
+
+    /// The folder whose disk has the smallest used share, and that disk's bytes.
+    fn measure(&self) -> Option<(&Path, Space)> {
+        let measured = self.folders.iter().filter_map(|folder| Some((folder.as_path(), self.fs.space(folder).ok()?)));
+        measured.min_by_key(|(_, space)| used_percent(*space))
+    }
+
+    /// Where the log's file of a number is made: the folders take turns, as long as their disks have room.
+    pub(super) fn folder_of_new_file(&self, number: i64) -> &Path {
+        let has_room = |folder: &&PathBuf| self.folders.len() == 1 || self.fs.space(folder).is_ok_and(|space| !self.is_full(space));
+        let mut with_room: Vec<&PathBuf> = self.folders.iter().filter(has_room).collect();
+        if with_room.is_empty() {
+            with_room = self.folders.iter().collect();
+        }
+        with_room[number.unsigned_abs() as usize % with_room.len()]
+    }
+
+    fn is_full(&self, space: Space) -> bool {
+        space.free < self.reserve(space) || self.clean_forcibly_ratio.is_some_and(|limit| used_percent(space) > u64::from(limit))
     }
 
     /// Free bytes below which appends are refused.
@@ -73,13 +93,13 @@ impl DiskGuard {
 
     /// Free bytes above the reserve: what may be taken ahead of the appender. No bound when the system does not say.
     pub(super) fn room(&self) -> u64 {
-        self.fs.space(&self.path).map_or(u64::MAX, |space| space.free.saturating_sub(self.reserve(space)))
+        self.measure().map_or(u64::MAX, |(_, space)| space.free.saturating_sub(self.reserve(space)))
     }
 
     /// So few bytes are left above the reserve that the appender gets none of them.
     pub(super) fn no_room(&self) {
         let space = self.space();
-        let (path, reserve) = (self.path.display(), self.reserve(space));
+        let (path, reserve) = (self.shown(), self.reserve(space));
         self.refuse(format!(
             "{path} has {} bytes free of {}, no room for more above diskFreeReserveBytes={reserve}",
             space.free, space.total
@@ -91,7 +111,7 @@ impl DiskGuard {
     /// # Errors
     /// Why not.
     pub(super) fn check_floor(&self) -> Result<(), StoreError> {
-        let Ok(space) = self.fs.space(&self.path) else { return Ok(()) };
+        let Some((path, space)) = self.measure() else { return Ok(()) };
         let floor = (self.reserve(space) / FLOOR_SHARE).min(MAX_FLOOR_BYTES);
         if space.free >= floor {
             return Ok(());
@@ -102,7 +122,7 @@ impl DiskGuard {
             space.total,
             self.reserve(space)
         );
-        Err(StoreError::Damaged(self.path.clone(), why))
+        Err(StoreError::Damaged(path.to_owned(), why))
     }
 
     /// Why appends are refused, if they are.
@@ -117,7 +137,7 @@ impl DiskGuard {
 
     /// Looks at the disk and begins to refuse if it is too full. Returns whether there is room.
     pub(super) fn check(&self) -> bool {
-        let Ok(space) = self.fs.space(&self.path) else { return true }; // what cannot be measured does not refuse
+        let Some((_, space)) = self.measure() else { return true }; // what cannot be measured does not refuse
         match self.shortage(space) {
             Some(why) => {
                 self.refuse(why);
@@ -145,13 +165,13 @@ impl DiskGuard {
     pub(super) fn accept(&self) {
         if self.refused.swap(false, Ordering::AcqRel) {
             *self.refusal.write() = None;
-            log::info!("writes accepted: path={} free={}", self.path.display(), self.space().free);
+            log::info!("writes accepted: path={} free={}", self.shown(), self.space().free);
         }
     }
 
     /// What cleaning should do.
     pub(super) fn pressure(&self) -> Pressure {
-        let Ok(space) = self.fs.space(&self.path) else { return Pressure { expired: false, any: None } };
+        let Some((_, space)) = self.measure() else { return Pressure { expired: false, any: None } };
         let used = used_percent(space);
         let above = |limit: Option<u8>| limit.filter(|limit| used > u64::from(*limit));
         let forced = |limit: u8| format!("{used} % used, {} bytes free, diskSpaceCleanForciblyRatio={limit}", space.free);
@@ -168,11 +188,17 @@ impl DiskGuard {
     fn shortage(&self, space: Space) -> Option<String> {
         let (used, reserve) = (used_percent(space), self.reserve(space));
         if space.free < reserve {
-            let (path, free, total) = (self.path.display(), space.free, space.total);
+            let (path, free, total) = (self.shown(), space.free, space.total);
             return Some(format!("{path} has {free} bytes free of {total}, diskFreeReserveBytes={reserve}"));
         }
         let limit = self.warning_ratio.filter(|limit| used > u64::from(*limit))?;
-        Some(format!("{} is {used} % full, diskSpaceWarningLevelRatio={limit}; {} bytes free", self.path.display(), space.free))
+        Some(format!("{} is {used} % full, diskSpaceWarningLevelRatio={limit}; {} bytes free", self.shown(), space.free))
+    }
+
+    /// The folders, for texts.
+    fn shown(&self) -> String {
+        let shown: Vec<String> = self.folders.iter().map(|folder| folder.display().to_string()).collect();
+        shown.join(", ")
     }
 
     fn refuse(&self, why: String) {

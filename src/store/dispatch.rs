@@ -29,6 +29,7 @@ use super::deleted_topics::DeletedTopics;
 use super::error::StoreError;
 use super::index::Index;
 use super::reading::LogView;
+use super::seal::is_seal;
 
 /// Records between two `round_done`, so that waiting pulls are answered while the log is being filled.
 const ROUND_RECORDS: usize = 512;
@@ -48,6 +49,19 @@ pub(super) struct Dispatcher {
     deleted: Arc<DeletedTopics>,
     delay_levels_ms: Vec<i64>,
     index_failures: Mutex<(u64, Option<Instant>)>,
+    /// Seals of damage that came by: each may stand for units whose records it has replaced.
+    seals: Mutex<Vec<CqUnit>>,
+}
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Put {
+    /// It has a unit with this tags code (deliver time on the schedule topic).
+    Unit(i64),
+    /// It gets none.
+    NoUnit,
+    /// It has none yet: units in front are missing, whose records lie behind this physical offset.
+    MissingBefore(i64),
 }
 
 /// Properties that dispatching needs; the last of equal names wins.
@@ -80,7 +94,7 @@ impl Dispatcher {
     pub(super) fn new(
         queues: Arc<ConsumeQueueTable>, index: Option<Arc<Index>>, deleted: Arc<DeletedTopics>, delay_levels_ms: Vec<i64>,
     ) -> Self {
-        Self { queues, index, deleted, delay_levels_ms, index_failures: Mutex::default() }
+        Self { queues, index, deleted, delay_levels_ms, index_failures: Mutex::default(), seals: Mutex::default() }
     }
 
     /// Dispatches a record that lies at `physical_offset`; returns its tags code (deliver time on the schedule topic) if it has a unit
@@ -89,30 +103,65 @@ impl Dispatcher {
     /// # Errors
     /// The consume queue's; index failures pause the index and are not returned.
     pub(super) fn dispatch(&self, record: &Record<'_>, physical_offset: i64) -> Result<Option<i64>, StoreError> {
+        let put = self.dispatch_in_walk(record, physical_offset, i64::MIN)?;
+        Ok(if let Put::Unit(tags_code) = put { Some(tags_code) } else { None })
+    }
+
+    /// As [`Dispatcher::dispatch`], for one who dispatches the log from `from` on: a gap in front of the unit whose records may lie before
+    /// that is left open.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn dispatch_in_walk(&self, record: &Record<'_>, physical_offset: i64, from: i64) -> Result<Put, StoreError> {
         let marks = self.deleted.read(); // no deletion between the look and the put
         if marks.hide(record.topic, physical_offset) {
-            return Ok(None);
+            return Ok(Put::NoUnit);
+        }
+        if is_seal(record) {
+            self.note_seal(unit_of(record, physical_offset, 0));
         }
         let found = Dispatched::read(record.properties);
         let tags_code = has_unit(record.sys_flag).then(|| self.tags_code(record, &found));
-        let queued = tags_code.map_or(Ok(()), |tags_code| self.queue(record, physical_offset, tags_code));
+        let queued = tags_code.map_or(Ok(Put::NoUnit), |tags_code| self.queue(record, physical_offset, tags_code, from));
         if let Some(index) = &self.index
             && sysflag::transaction_type(record.sys_flag) != sysflag::TRANSACTION_ROLLBACK
             && let Err(error) = put_keys(index, record, &found, physical_offset)
         {
             self.index_failed(&error);
         }
-        queued.map(|()| tags_code)
+        queued
     }
 
-    fn queue(&self, record: &Record<'_>, physical_offset: i64, tags_code: i64) -> Result<(), StoreError> {
+    fn queue(&self, record: &Record<'_>, physical_offset: i64, tags_code: i64, from: i64) -> Result<Put, StoreError> {
         if record.queue_id < 0 || !is_one_component(record.topic) {
             let why =
                 format!("no queue for a record: physicalOffset={physical_offset} topic={:?} queueId={}", record.topic, record.queue_id);
             return Err(StoreError::Damaged("consumequeue".into(), why));
         }
-        let unit = CqUnit { physical_offset, size: i32::try_from(record.total_size).unwrap_or(i32::MAX), tags_code };
-        self.queues.get_or_create(record.topic, record.queue_id).put(record.queue_offset, unit)
+        let queue = self.queues.get_or_create(record.topic, record.queue_id);
+        let mut missing = CqUnit::FILLER;
+        if let Some(behind) = queue.gap_before(record.queue_offset) {
+            if behind < from {
+                return Ok(Put::MissingBefore(behind));
+            }
+            missing = self.seals.lock().last().copied().filter(|seal| seal.physical_offset >= behind).unwrap_or(missing);
+        }
+        queue.put_behind(missing, record.queue_offset, unit_of(record, physical_offset, tags_code)).map(|()| Put::Unit(tags_code))
+    }
+
+    /// A seal stands where records were lost.
+    pub(super) fn note_seal(&self, seal: CqUnit) {
+        self.seals.lock().push(seal);
+    }
+
+    /// The seals that came by, which are forgotten.
+    pub(super) fn take_seals(&self) -> Vec<CqUnit> {
+        std::mem::take(&mut *self.seals.lock())
+    }
+
+    /// The unit of a record that lies at `physical_offset`.
+    pub(super) fn unit_of(&self, record: &Record<'_>, physical_offset: i64) -> CqUnit {
+        unit_of(record, physical_offset, self.tags_code(record, &Dispatched::read(record.properties)))
     }
 
     fn tags_code(&self, record: &Record<'_>, found: &Dispatched<'_>) -> i64 {
@@ -134,6 +183,10 @@ impl Dispatcher {
             log::warn!("index does not take records: failures={} {error}", failures.0);
         }
     }
+}
+
+fn unit_of(record: &Record<'_>, physical_offset: i64, tags_code: i64) -> CqUnit {
+    CqUnit { physical_offset, size: i32::try_from(record.total_size).unwrap_or(i32::MAX), tags_code }
 }
 
 /// Whether a record of these flags enters a consume queue.
@@ -346,7 +399,7 @@ impl<L: LogView> Follower<L> {
 
     /// What lies at the position is no record: goes on behind it, or at the next record, or in the next file.
     fn skip(&mut self, bytes: &Bytes, end: i64, error: &RecordError) {
-        let next = stated_end(bytes, self.at).or_else(|| find_record(bytes, self.at));
+        let next = behind_damage(bytes, self.at);
         let next_file = self.log.next_file_start(self.at);
         let to = next.map_or_else(|| next_file.min(end), |len| self.at + len as i64);
         self.skipped("no record in the commit log", error, to - self.at);
@@ -376,6 +429,11 @@ impl<L: LogView> Follower<L> {
         self.skipped("dispatching a record panicked", &"see above", to - self.at);
         self.move_to(to);
     }
+}
+
+/// Distance to what can be read again behind something that is no record at the front of `bytes`, which begin at physical offset `at`.
+pub(super) fn behind_damage(bytes: &[u8], at: i64) -> Option<usize> {
+    stated_end(bytes, at).or_else(|| find_record(bytes, at))
 }
 
 /// The size that a damaged record states, if something sound begins behind it.

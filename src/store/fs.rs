@@ -12,8 +12,8 @@ use rustix::fs::{FallocateFlags, SeekFrom};
 
 use super::sys;
 
-/// Zeros that are written at a time.
-const ZERO_BYTES: usize = 4 << 10;
+/// Bytes that [`zero`] writes at once.
+const ZEROED_AT_ONCE: usize = 16 << 10;
 
 /// A file system.
 pub trait Fs: Send + Sync + std::fmt::Debug {
@@ -22,6 +22,28 @@ pub trait Fs: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// The system's.
     fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn FsFile>>;
+    /// Makes a sparse file of `len` zeros that has its whole length from the moment it has its name: Java brokers do not start on a folder
+    /// with a shorter file, which is what a process leaves behind that dies on the way. It is made beside the folder, as `<folder>.new`,
+    /// where no broker looks for files; directly where that is not possible (the folder lies on another disk).
+    ///
+    /// # Errors
+    /// The system's.
+    fn create_sized(&self, path: &Path, len: u64) -> io::Result<Arc<dyn FsFile>> {
+        if let Some(beside) = path.parent().and_then(beside_folder) {
+            if self.exists(&beside) {
+                self.remove_file(&beside)?; // a crash may have left bytes in it: it is not to be used again
+            }
+            let file = self.open(&beside, true)?;
+            file.set_len(len)?;
+            match self.rename(&beside, path) {
+                Ok(()) => return Ok(file),
+                Err(_) => drop(self.remove_file(&beside)),
+            }
+        }
+        let file = self.open(path, true)?;
+        file.set_len(len)?;
+        Ok(file)
+    }
     /// Creates a folder and its parents.
     ///
     /// # Errors
@@ -61,6 +83,29 @@ pub trait Fs: Send + Sync + std::fmt::Debug {
     fn space(&self, path: &Path) -> io::Result<Space>;
 }
 
+/// `<folder>.new`, where a file of the folder is made.
+fn beside_folder(folder: &Path) -> Option<PathBuf> {
+    let mut name = folder.file_name()?.to_owned();
+    name.push(".new");
+    Some(folder.with_file_name(name))
+}
+
+/// Zeroes `from..to` of a file whose length stays what it is at every moment; holes stay holes.
+///
+/// # Errors
+/// The system's.
+pub(super) fn zero(file: &dyn FsFile, from: u64, to: u64) -> io::Result<()> {
+    let zeros = [0; ZEROED_AT_ONCE];
+    let mut at = from;
+    while let Some(data) = file.next_data(at)?.filter(|data| *data < to) {
+        at = at.max(data);
+        let len = (zeros.len() - at as usize % zeros.len()).min((to - at) as usize); // to a block's end: no step into a hole
+        file.write_all_at(&zeros[..len], at)?;
+        at += len as u64;
+    }
+    Ok(())
+}
+
 /// Bytes of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
@@ -98,13 +143,6 @@ pub trait FsFile: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// The system's; ENOSPC is what this call is for.
     fn allocate(&self, at: u64, len: u64) -> io::Result<()>;
-    /// Makes a range zero in one step, without taking space where the system can: the length stays, even if the process dies meanwhile.
-    ///
-    /// # Errors
-    /// The system's.
-    fn zero(&self, at: u64, len: u64) -> io::Result<()> {
-        write_zeros(at, len, |zeros, at| self.write_all_at(zeros, at))
-    }
     /// Sets the length, sparse.
     ///
     /// # Errors
@@ -130,12 +168,6 @@ pub trait FsFile: Send + Sync + std::fmt::Debug {
     }
     /// The real file, for mapping; `None` on a file system without one.
     fn as_std(&self) -> Option<&std::fs::File>;
-}
-
-fn write_zeros(at: u64, len: u64, write: impl Fn(&[u8], u64) -> io::Result<()>) -> io::Result<()> {
-    let zeros = [0; ZERO_BYTES];
-    let pieces = (0..len).step_by(ZERO_BYTES);
-    pieces.into_iter().try_for_each(|done| write(&zeros[..ZERO_BYTES.min((len - done) as usize)], at + done))
 }
 
 /// The file system of the machine.
@@ -229,16 +261,6 @@ impl FsFile for RealFile {
         Ok(rustix::fs::fallocate(&self.0, FallocateFlags::KEEP_SIZE, at, len)?)
     }
 
-    fn zero(&self, at: u64, len: u64) -> io::Result<()> {
-        if len == 0 {
-            return Ok(());
-        }
-        match rustix::fs::fallocate(&self.0, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, len) {
-            Err(rustix::io::Errno::OPNOTSUPP) => write_zeros(at, len, |zeros, at| self.write_all_at(zeros, at)),
-            punched => Ok(punched?),
-        }
-    }
-
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.0.set_len(len)
     }
@@ -289,18 +311,44 @@ mod tests {
         let mut read = [0; 4];
         file.read_exact_at(&mut read, 600_000).unwrap();
         assert_eq!(&read, b"here");
-        file.zero(600_001, 448_575).unwrap();
-        file.zero(5, 0).unwrap();
-        file.read_exact_at(&mut read, 600_000).unwrap();
-        assert_eq!((&read, file.len().unwrap()), (b"h\0\0\0", 1 << 20));
-        write_zeros(0, 10_001, |zeros, at| file.write_all_at(&vec![1; zeros.len()], at)).unwrap();
-        file.read_exact_at(&mut read, 9_999).unwrap();
-        assert_eq!(read, [1, 1, 0, 0]);
-        assert!(file.read_exact_at(&mut read, (1 << 20) - 3).is_err());
         fs.rename(&path.join("file"), &path.join("other")).unwrap();
         fs.sync_dir(&path).unwrap();
         assert_eq!(fs.list(&path).unwrap(), [(path.join("other"), false)]);
         assert!(fs.space(&path).unwrap().total > 0);
         assert!(fs.open(&path.join("none"), false).is_err());
+    }
+
+    #[test]
+    fn a_sized_file_is_whole_when_it_is_there_and_nothing_stays_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let fs = RealFs::shared();
+        let (files, beside) = (folder.path().join("commitlog"), folder.path().join("commitlog.new"));
+        fs.create_dir_all(&files).unwrap();
+        std::fs::write(&beside, b"").unwrap(); // a process died here
+        let first = fs.create_sized(&files.join("0"), 4096).unwrap();
+        first.write_all_at(b"mine", 0).unwrap();
+        assert_eq!(std::fs::read(files.join("0")).unwrap()[..5], *b"mine\0");
+        assert_eq!((first.len().unwrap(), beside.exists()), (4096, false));
+        std::fs::create_dir(files.join("1")).unwrap();
+        assert!(fs.create_sized(&files.join("1"), 4096).is_err(), "its name is taken by a folder");
+        assert!(!beside.exists());
+        assert!(fs.create_sized(&folder.path().join("none/0"), 4096).is_err());
+        assert_eq!(fs.list(folder.path()).unwrap(), [(files, true)]);
+    }
+
+    #[test]
+    fn zeroing_keeps_length_and_holes() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = RealFs.open(&folder.path().join("file"), true).unwrap();
+        file.set_len(1 << 20).unwrap();
+        file.write_all_at(&[1; 50_000], 0).unwrap();
+        file.write_all_at(b"behind", 900_000).unwrap();
+        zero(&*file, 100, 900_003).unwrap();
+        let bytes = std::fs::read(folder.path().join("file")).unwrap();
+        assert_eq!(bytes.len(), 1 << 20);
+        assert!(bytes[..100].iter().all(|byte| *byte == 1) && bytes[100..900_003].iter().all(|byte| *byte == 0));
+        assert_eq!(&bytes[900_003..900_006], b"ind");
+        let allocated = std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(folder.path().join("file")).unwrap()) * 512;
+        assert!(allocated < 500_000, "{allocated} bytes are allocated");
     }
 }

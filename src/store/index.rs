@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::common::hash::extend_java_hash;
+
 use super::config::StoreConfig;
 use super::error::StoreError;
 use super::file_cache::failed;
@@ -81,7 +83,8 @@ impl State {
 
 impl Index {
     /// Opens the files. A file that cannot be one is set aside as `.bad`. With `safe_timestamp` (abnormal start), files whose end is newer
-    /// may have lost pages: their entries are checked and what can be believed is kept; recovery indexes again what follows.
+    /// may have lost pages: their entries are checked and what can be believed is kept; recovery indexes again what follows. So are those
+    /// of a file whose header does not fit its entries, however the last run ended.
     ///
     /// # Errors
     /// The system's.
@@ -97,7 +100,8 @@ impl Index {
                 Ok((file, header)) => {
                     let mut known = Known { file: Arc::new(file), header };
                     cut_to = cut_to.max(header.end_physical_offset);
-                    if safe_timestamp.is_some_and(|safe| header.end_timestamp > safe || header.count == 1) {
+                    let unsafe_pages = safe_timestamp.is_some_and(|safe| header.end_timestamp > safe || header.count == 1);
+                    if unsafe_pages || !known.file.agrees(&header)? {
                         match known.file.repair(header) {
                             Ok(header) => {
                                 known.header = header;
@@ -515,14 +519,8 @@ fn in_time(entry: &IndexEntry, begin_timestamp: i64, begin_ms: i64, end_ms: i64)
 
 /// Hash of `topic#key` as the files hold it: Java's, without its sign.
 fn key_hash(topic: &str, prefix: &str, key: &str) -> i32 {
-    let hash = [topic, "#", prefix, key].into_iter().fold(0, extend_hash);
+    let hash = [topic, "#", prefix, key].into_iter().fold(0, extend_java_hash);
     hash.checked_abs().unwrap_or(0) // |i32::MIN| does not exist: Java's files have 0
-}
-
-/// Java's hash of what has `hash` followed by `text`.
-fn extend_hash(hash: i32, text: &str) -> i32 {
-    let extend = |hash: i32, unit: u16| hash.wrapping_mul(31).wrapping_add(i32::from(unit));
-    if text.is_ascii() { text.bytes().map(u16::from).fold(hash, extend) } else { text.encode_utf16().fold(hash, extend) }
 }
 
 /// The number that a file's name is: 17 digits.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::error::StoreError;
 use super::file_cache::failed;
 use super::format::index::{INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE, IndexEntry, IndexHeader, decode_slot};
-use super::fs::{Fs, FsFile};
+use super::fs::{Fs, FsFile, zero};
 
 /// Slots are read and written in pieces of this many bytes.
 const PAGE: u64 = 4096;
@@ -75,8 +75,7 @@ impl IndexFile {
     /// # Errors
     /// The system's.
     pub(super) fn create(fs: &dyn Fs, path: PathBuf, geometry: Geometry) -> Result<Self, StoreError> {
-        let file = fs.open(&path, true).map_err(failed("create", &path))?;
-        file.set_len(geometry.file_size()).map_err(failed("extend", &path))?;
+        let file = fs.create_sized(&path, geometry.file_size()).map_err(failed("create", &path))?;
         Ok(Self { path, file, geometry })
     }
 
@@ -102,6 +101,16 @@ impl IndexFile {
             return Ok(Err(format!("count={} but beginTimestamp={}", header.count, header.begin_timestamp)));
         }
         Ok(Ok((Self { path: path.to_owned(), file, geometry }, header)))
+    }
+
+    /// Whether a header that [`IndexFile::open`] accepted fits the entries: the last one is of the record it names, none follows.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn agrees(&self, header: &IndexHeader) -> Result<bool, StoreError> {
+        let count = header.count.unsigned_abs();
+        let last = if count > 1 { self.entry(count - 1)?.physical_offset == header.end_physical_offset } else { true };
+        Ok(last && (count == self.geometry.entries || self.entry(count)? == IndexEntry::default()))
     }
 
     /// Where the file lies.
@@ -315,10 +324,9 @@ impl IndexFile {
         Ok(left)
     }
 
-    /// Zeroes the entries from a number on without writing them: they are the end of the file.
+    /// Zeroes the entries from a number on: they are the end of the file.
     fn zero_entries(&self, from: u32) -> Result<(), StoreError> {
-        let at = self.geometry.entry_at(from);
-        self.file.zero(at, self.geometry.file_size() - at).map_err(failed("truncate", &self.path))
+        zero(&*self.file, self.geometry.entry_at(from), self.geometry.file_size()).map_err(failed("truncate", &self.path))
     }
 
     /// Reads entries from a number on until `visit` returns false.

@@ -48,13 +48,20 @@ pub(super) struct MappedFile {
 }
 
 impl MappedFile {
-    /// Creates a file of `size` bytes for the log from `start` on, sparse. Nothing is durable yet.
+    /// Creates a file of `size` bytes for the log from `start` on, sparse, or takes the one that is there. Nothing is durable yet. One at a time.
     ///
     /// # Errors
     /// The system's.
     pub(super) fn create(fs: &dyn Fs, path: &Path, start: i64, size: usize) -> Result<Self, StoreError> {
-        let file = fs.open(path, true).map_err(|error| StoreError::Io("create", path.to_owned(), error))?;
-        file.set_len(size as u64).map_err(|error| StoreError::Io("extend", path.to_owned(), error))?;
+        let failed = |what| move |error| StoreError::Io(what, path.to_owned(), error);
+        let file = if fs.exists(path) {
+            // never in the place of another: someone may append to it already
+            let file = fs.open(path, true).map_err(failed("create"))?;
+            file.set_len(size as u64).map_err(failed("extend"))?;
+            file
+        } else {
+            fs.create_sized(path, size as u64).map_err(failed("create"))?
+        };
         let mapped = Self::map(file, path, start, size, 0)?;
         mapped.new_entry.store(true, Ordering::Release);
         Ok(mapped)
@@ -90,6 +97,11 @@ impl MappedFile {
     /// Where it is.
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The folder it lies in.
+    pub(super) fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("."))
     }
 
     /// Physical offset of its first byte.

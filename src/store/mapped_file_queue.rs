@@ -15,7 +15,6 @@ use super::mapped_file::MappedFile;
 /// Files of equal size, ascending; holes between them are possible (an operator removed one).
 #[derive(Debug)]
 pub(super) struct MappedFileQueue {
-    dir: PathBuf,
     file_size: usize,
     files: ArcSwap<Vec<Arc<MappedFile>>>,
     change: Mutex<()>,
@@ -23,14 +22,9 @@ pub(super) struct MappedFileQueue {
 
 impl MappedFileQueue {
     /// The files that recovery has kept.
-    pub(super) fn new(dir: &Path, file_size: usize, files: Vec<Arc<MappedFile>>) -> Self {
+    pub(super) fn new(file_size: usize, files: Vec<Arc<MappedFile>>) -> Self {
         debug_assert!(files.windows(2).all(|pair| pair[0].end() <= pair[1].start()));
-        Self { dir: dir.to_owned(), file_size, files: ArcSwap::from_pointee(files), change: Mutex::new(()) }
-    }
-
-    /// Folder of the files.
-    pub(super) fn dir(&self) -> &Path {
-        &self.dir
+        Self { file_size, files: ArcSwap::from_pointee(files), change: Mutex::new(()) }
     }
 
     /// Bytes of each file.
@@ -107,20 +101,25 @@ pub(super) struct Segment {
     pub(super) file: Arc<dyn FsFile>,
 }
 
-/// Opens the files of a folder, ascending. A last file without bytes is removed (creation was cut short); names that are not
+/// Opens the files of the log's folders, ascending. A last file without bytes is removed (creation was cut short); names that are not
 /// 20 digits are left alone.
 ///
 /// # Errors
-/// The system's; a file whose length is not `file_size`, named with both.
-pub(super) fn open_segments(fs: &dyn Fs, dir: &Path, file_size: usize) -> Result<Vec<Segment>, StoreError> {
-    let entries = fs.list(dir).map_err(|error| StoreError::Io("list", dir.to_owned(), error))?;
+/// The system's; a file whose length is not `file_size`, named with both; two files of one name.
+pub(super) fn open_segments<P: AsRef<Path>>(fs: &dyn Fs, folders: &[P], file_size: usize) -> Result<Vec<Segment>, StoreError> {
     let mut named: Vec<(PathBuf, i64)> = Vec::new();
-    for (path, is_dir) in entries {
-        match path.file_name().and_then(|name| name.to_str()).and_then(parse_name) {
-            Some(start) if !is_dir => named.push((path, start)),
-            _ if is_dir => {}
-            _ => log::warn!("file ignored, its name is not 20 digits: path={}", path.display()),
+    for folder in folders.iter().map(AsRef::as_ref) {
+        for (path, is_dir) in fs.list(folder).map_err(|error| StoreError::Io("list", folder.to_owned(), error))? {
+            match path.file_name().and_then(|name| name.to_str()).and_then(parse_name) {
+                Some(start) if !is_dir => named.push((path, start)),
+                _ if is_dir => {}
+                _ => log::warn!("file ignored, its name is not 20 digits: path={}", path.display()),
+            }
         }
+    }
+    named.sort_by_key(|(_, start)| *start);
+    if let Some(pair) = named.windows(2).find(|pair| pair[0].1 == pair[1].1) {
+        return Err(StoreError::Damaged(pair[1].0.clone(), format!("{} has the same name", pair[0].0.display())));
     }
     let count = named.len();
     let mut segments = Vec::with_capacity(count);
@@ -131,7 +130,10 @@ pub(super) fn open_segments(fs: &dyn Fs, dir: &Path, file_size: usize) -> Result
             log::warn!("file without bytes removed, its creation was cut short: path={}", path.display());
             fs.remove_file(&path).map_err(|error| StoreError::Io("remove", path, error))?;
         } else if len != file_size as u64 {
-            let why = format!("the file has {len} bytes, mappedFileSizeCommitLog is {file_size}; neither is changed by itself");
+            let why = format!(
+                "the file has {len} bytes, mappedFileSizeCommitLog is {file_size}: set the key to the size the files were made with, or have \
+                 a file that was cut short extended by `petrel store repair`; neither is changed by itself"
+            );
             return Err(StoreError::Damaged(path, why));
         } else if start % file_size as i64 != 0 {
             return Err(StoreError::Damaged(path, format!("its name is no multiple of mappedFileSizeCommitLog, {file_size}")));
@@ -154,7 +156,7 @@ mod tests {
 
     fn queue(dir: &Path, starts: &[i64]) -> MappedFileQueue {
         let file = |start: &i64| Arc::new(MappedFile::create(&RealFs, &dir.join(file_name(*start)), *start, 4096).unwrap());
-        MappedFileQueue::new(dir, 4096, starts.iter().map(file).collect())
+        MappedFileQueue::new(4096, starts.iter().map(file).collect())
     }
 
     #[test]
@@ -184,14 +186,14 @@ mod tests {
         std::fs::write(at("00000000000000000000.bak"), b"x").unwrap();
         std::fs::write(at("00000000000000000000"), [0; 100]).unwrap();
         std::fs::write(at("00000000000000000100"), b"").unwrap();
-        let segments = open_segments(&RealFs, folder.path(), 100).unwrap();
+        let segments = open_segments(&RealFs, &[folder.path()], 100).unwrap();
         assert_eq!(segments.iter().map(|segment| segment.start).collect::<Vec<_>>(), [0]);
         assert!(!at("00000000000000000100").exists());
         std::fs::write(at("00000000000000000100"), [0; 99]).unwrap();
-        let text = open_segments(&RealFs, folder.path(), 100).unwrap_err().to_string();
+        let text = open_segments(&RealFs, &[folder.path()], 100).unwrap_err().to_string();
         assert!(text.contains("00000000000000000100") && text.contains("99") && text.contains("100"), "{text}");
         std::fs::write(at("00000000000000000100"), b"").unwrap();
         std::fs::write(at("00000000000000000200"), [0; 100]).unwrap();
-        assert!(open_segments(&RealFs, folder.path(), 100).is_err(), "an empty file in the middle");
+        assert!(open_segments(&RealFs, &[folder.path()], 100).is_err(), "an empty file in the middle");
     }
 }

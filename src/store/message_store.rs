@@ -4,7 +4,8 @@
 //! dispatch reach its end, flush what is derived, write the checkpoint, remove `abort`, release the lock. Both are one
 //! readable function.
 
-use std::path::{Path, PathBuf};
+use std::cell::Cell;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,12 +30,15 @@ use super::dispatch::{DispatchService, Dispatcher, has_unit};
 use super::error::{PutError, StoreError};
 use super::flush::Flusher;
 pub use super::flush::{Durability, FlushWatch};
+use super::foreign;
 use super::fs::Fs;
 use super::index::Index;
 use super::latch::Latch;
 use super::lock_file::{AbortMark, StoreLock};
+use super::log_folders::LogFolders;
 use super::mapped_file_queue::{Segment, open_segments};
 use super::reading::{self, Boundary, GetLimits, GetResult, MessageFilter, QueryResult};
+pub use super::recovery::RecoveryReport;
 use super::recovery::{Recovered, Recovery, SYNC_FAILED};
 use super::worker::Worker;
 
@@ -65,10 +69,9 @@ pub struct MessageStore {
     derived: Arc<DerivedFlusher>,
     cleaner: Arc<Cleaner>,
     abort: AbortMark,
+    recovery: RecoveryReport,
     running: Mutex<Option<Running>>,
     stopped: Mutex<Option<ShutdownReport>>,
-    #[cfg(test)]
-    recovery: super::recovery::Report,
 }
 
 /// What ends with the store.
@@ -83,7 +86,7 @@ struct Running {
 
 /// What is read before recovery.
 struct Loaded {
-    dir: PathBuf,
+    folders: LogFolders,
     checkpoint: Checkpoint,
     positions: Positions,
     queues: Arc<ConsumeQueueTable>,
@@ -145,7 +148,8 @@ impl MessageStore {
         create_dir(&*fs, &root)?;
         let lock = StoreLock::take(&root, &*fs)?;
         let (abort, unclean) = AbortMark::create(&root, &fs)?;
-        log::info!("store opens: root={} last_stop={}", root.display(), if unclean { "abrupt" } else { "clean" });
+        let last_stop = if unclean { "abrupt" } else { "clean" };
+        log::info!("store opens: root={} last_stop={last_stop} optimized_recovery={}", root.display(), config.optimized_recovery);
         let loaded = Loaded::load(&config, &fs, !unclean).inspect_err(|_| {
             if !unclean && let Err(error) = abort.remove() {
                 log::warn!("abort mark stays: {error}"); // nothing has been changed, but the next start will look closer
@@ -165,23 +169,24 @@ impl MessageStore {
     fn build(
         config: StoreConfig, fs: Arc<dyn Fs>, clock: Clock, abort: AbortMark, loaded: Loaded, recovered: Recovered,
     ) -> Result<Self, StoreError> {
-        let Loaded { dir, checkpoint, positions, queues, index, deleted, dispatcher, .. } = loaded;
-        let Recovered { files, end, last_record, last_store_timestamp, report } = recovered;
+        let Loaded { checkpoint, positions, queues, index, deleted, dispatcher, .. } = loaded;
+        let Recovered { files, end, last_record, last_store_timestamp, distrusted, report } = recovered;
+        let positions = if distrusted { positions.without_queues() } else { positions };
         log::info!("recovered: {report} end={end}");
         let sync_flush = config.flush_disk_type == FlushDiskType::Sync;
         let latch = Arc::new(Latch::default());
-        let log = Arc::new(CommitLog::new(&dir, config.commit_log_file_size, files, end, last_store_timestamp, sync_flush));
+        let log = Arc::new(CommitLog::new(config.commit_log_file_size, files, end, last_store_timestamp, sync_flush));
         deleted.settle(log.min_offset(), end)?;
-        let guard = Arc::new(DiskGuard::new(&config, Arc::clone(&fs), &dir));
+        let guard = Arc::new(DiskGuard::new(&config, Arc::clone(&fs)));
         let (interval, timeout) = (Duration::from_millis(config.flush_interval_ms), Duration::from_millis(config.sync_flush_timeout_ms));
         let flusher = Flusher::new(Arc::clone(&log), Arc::clone(&fs), Arc::clone(&latch), interval, timeout);
         let allocator = Allocator::new(Arc::clone(&log), Arc::clone(&fs), Arc::clone(&guard), Arc::clone(&flusher));
-        let dispatch = DispatchService::start(&config.tag, Arc::clone(&log), dispatcher, end)
+        let dispatch = DispatchService::start(&config.tag, Arc::clone(&log), Arc::clone(&dispatcher), end)
             .map_err(|error| StoreError::Io("start a thread of", config.root.clone(), error))?;
         let dispatch = Arc::new(dispatch);
         // without a flushed offset a crash is not told from damage; what speaks of records that the log has lost would be taken for
         // knowledge of those that follow in their places
-        let must_be_durable = positions.flushed_offset.is_none() || positions.logics_offset >= end.max(1);
+        let must_be_durable = positions.flushed_offset.is_none() || positions.logics_offset.max(positions.index_offset - 1) >= end.max(1);
         let positions = positions.of_log(end, last_record, last_store_timestamp);
         if let Err(error) = checkpoint.write(positions, must_be_durable) {
             log::warn!("checkpoint not written yet: {error}");
@@ -194,6 +199,7 @@ impl MessageStore {
                 log: Arc::clone(&log),
                 flusher: Arc::clone(&flusher),
                 dispatch: Arc::clone(&dispatch),
+                dispatcher,
                 queues: Arc::clone(&queues),
                 index: index.clone(),
                 checkpoint,
@@ -216,7 +222,8 @@ impl MessageStore {
         };
         let cleaner = Cleaner::new(&config, parts, clock.clone());
         let appender =
-            LogAppender::new(Arc::clone(&log), clock, Arc::clone(&allocator), Arc::clone(&guard), Arc::clone(&latch), Arc::clone(&queues));
+            LogAppender::new(Arc::clone(&log), clock, Arc::clone(&allocator), Arc::clone(&guard), Arc::clone(&latch), Arc::clone(&queues))
+                .with_record_crc(config.append_record_crc);
         let follower = Arc::clone(&dispatch);
         flusher.on_flushed(move || follower.wake());
         flusher.on_failed(mark);
@@ -236,10 +243,9 @@ impl MessageStore {
             derived,
             cleaner,
             abort,
+            recovery: report,
             running: Mutex::default(),
             stopped: Mutex::default(),
-            #[cfg(test)]
-            recovery: report,
         })
     }
 
@@ -253,12 +259,6 @@ impl MessageStore {
     #[cfg(test)]
     pub(super) fn flush_derived(&self, thorough: bool) -> bool {
         self.derived.flush(thorough)
-    }
-
-    /// What recovery did.
-    #[cfg(test)]
-    pub(super) fn recovery_report(&self) -> super::recovery::Report {
-        self.recovery
     }
 
     fn start_threads(&self, lock: StoreLock) -> std::io::Result<()> {
@@ -277,6 +277,11 @@ impl MessageStore {
         let cleaner = Arc::clone(&self.cleaner);
         running.clean = Some(Worker::spawn(tag, "clean", latch, move || cleaner.run())?);
         Ok(())
+    }
+
+    /// What recovery did when the store was opened.
+    pub fn recovery(&self) -> RecoveryReport {
+        self.recovery
     }
 
     /// From now on `listener` is told of arrivals. Once.
@@ -333,6 +338,8 @@ impl MessageStore {
     /// # Errors
     /// [`PutError`]; nothing was staged.
     pub fn stage(&self, batch: &mut AppendBatch, draft: &Draft<'_>) -> Result<(), PutError> {
+        let with_crc = self.config.append_record_crc.then(|| record::with_record_crc(draft.properties));
+        let draft = &Draft { properties: with_crc.as_deref().unwrap_or(draft.properties), ..*draft };
         self.check(draft)?;
         let numbered = has_unit(draft.sys_flag);
         let queue = numbered.then(|| self.queues.get_or_create(draft.topic, draft.queue_id));
@@ -575,21 +582,23 @@ impl Drop for MessageStore {
 impl Loaded {
     /// Reads everything. Nothing but a file without bytes is changed.
     fn load(config: &StoreConfig, fs: &Arc<dyn Fs>, clean: bool) -> Result<Self, StoreError> {
-        let dir = config.commit_log_path.clone().unwrap_or_else(|| config.root.join("commitlog"));
-        create_dir(&**fs, &dir)?;
+        foreign::refuse_rocksdb(&**fs, &config.root)?;
         let (checkpoint, positions) = Checkpoint::load(&config.root, Arc::clone(fs))?;
-        let segments = open_segments(&**fs, &dir, config.commit_log_file_size)?;
+        let folders = LogFolders::find(config, &**fs)?;
+        let segments = open_segments(&**fs, &folders.all, config.commit_log_file_size)?;
+        folders.check(config, &segments, &positions)?;
+        for folder in &folders.missing {
+            create_dir(&**fs, folder)?;
+        }
+        foreign::refuse_records_without_crc(config, &segments)?;
         let queues = Arc::new(ConsumeQueueTable::load(config, Arc::clone(fs))?);
         if !clean {
             queues.distrust_behind(positions.logics_offset)?;
         }
-        if !clean && fs.exists(&config.root.join(SYNC_FAILED)) {
-            queues.truncate_behind(positions.logics_offset)?; // recovery writes these units once more, so that they count as not on disk
-        }
         let safe_timestamp = (!clean).then_some(positions.index_timestamp);
         let index = if config.index_enable { Some(Arc::new(Index::load(config, Arc::clone(fs), safe_timestamp)?)) } else { None };
         if let Some(index) = index.as_ref().filter(|_| !clean) {
-            let flushed = positions.logics_offset;
+            let flushed = positions.index_offset;
             let cut = if flushed > 0 { index.truncate_behind(flushed) } else { index.truncate_behind_hole() };
             if let Err(error) = cut {
                 log::warn!("index not cut at what was flushed, keys may be missing in it: {error}");
@@ -601,14 +610,14 @@ impl Loaded {
         }
         let dispatcher =
             Arc::new(Dispatcher::new(Arc::clone(&queues), index.clone(), Arc::clone(&deleted), config.delay_levels_ms.clone()));
-        Ok(Self { dir, checkpoint, positions, queues, index, deleted, dispatcher, segments })
+        Ok(Self { folders, checkpoint, positions, queues, index, deleted, dispatcher, segments })
     }
 
     fn recover(&self, config: &StoreConfig, fs: &dyn Fs, clean: bool) -> Result<Recovered, StoreError> {
         let recovery = Recovery {
             config,
             fs,
-            dir: &self.dir,
+            folders: &self.folders,
             segments: self.segments.clone(),
             positions: self.positions,
             clean,
@@ -616,6 +625,8 @@ impl Loaded {
             index: self.index.as_deref(),
             deleted: &self.deleted,
             dispatcher: &self.dispatcher,
+            checkpoint: &self.checkpoint,
+            distrusted: Cell::new(false),
         };
         recovery.run()
     }

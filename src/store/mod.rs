@@ -22,29 +22,33 @@ mod disk;
 mod dispatch;
 mod file_cache;
 mod flush;
+mod foreign;
 mod format;
 mod index;
 mod index_file;
 mod latch;
 mod lock_file;
+mod log_folders;
 mod mapped_file;
 mod mapped_file_queue;
+mod mend;
 mod recovery;
 mod scan;
 mod seal;
 mod signal;
 #[cfg(test)]
 mod simulation;
+mod start_place;
 mod sys;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod worker;
 
 pub use append::{AppendBatch, Appended};
 pub use config::{FlushDiskType, StoreConfig};
 pub use error::{PutError, StoreError};
 pub use fs::RealFs;
-pub use message_store::{Durability, FlushWatch, MessageStore, ShutdownReport};
+pub use message_store::{Durability, FlushWatch, MessageStore, RecoveryReport, ShutdownReport};
 pub use reading::{GetLimits, GetResult, GetStatus, MessageFilter, QueryResult};

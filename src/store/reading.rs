@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+use crate::common::hash::tags_code;
 use crate::common::record::{self, Record};
 use crate::common::{properties, sysflag};
 
@@ -14,6 +15,7 @@ use super::consume_queue::{ConsumeQueue, CqUnit, is_missing};
 use super::consume_queue_table::ConsumeQueueTable;
 use super::error::StoreError;
 use super::index::{Index, TAGS_PREFIX};
+use super::mend::{Target, is_shifted, target};
 
 /// Bounds of one pull.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -268,7 +270,7 @@ impl<'a, L: LogView> Pull<'a, L> {
             {
                 self.unreadable(queue, &error);
             }
-            if units.is_empty() || !units.iter().all(|unit| self.take(unit)) {
+            if units.is_empty() || !units.iter().all(|unit| self.take(queue, unit)) {
                 return;
             }
             ask = SCAN_CHUNK;
@@ -289,15 +291,13 @@ impl<'a, L: LogView> Pull<'a, L> {
     }
 
     /// Looks at the unit of the next offset; whether the scan goes on.
-    fn take(&mut self, unit: &CqUnit) -> bool {
-        if !unit.is_present() {
+    fn take(&mut self, queue: &ConsumeQueue, unit: &CqUnit) -> bool {
+        if *unit == CqUnit::FILLER {
             self.result.next_begin_offset += 1;
             return true;
         }
-        if unit.end() > self.log_max {
-            self.result.next_begin_offset += 1;
-            self.missed(GetStatus::MessageWasRemoving); // what was dispatched was in the log: this unit is damaged
-            return true;
+        if !unit.is_present() || unit.end() > self.log_max {
+            return self.is_passed_over(queue); // what was dispatched was in the log: this unit is damaged
         }
         if unit.end() > self.visible {
             if self.result.messages == 0 && self.last_physical == 0 {
@@ -308,24 +308,52 @@ impl<'a, L: LogView> Pull<'a, L> {
         if self.is_full(unit) {
             return false;
         }
+        if unit.physical_offset < self.gone_before {
+            // in the file that was found gone
+        } else if !unit.has_extension() && !self.filter.matches_code(unit.tags_code) {
+            self.missed(GetStatus::NoMatchedMessage);
+        } else {
+            match self.place(unit) {
+                None if self.log.slice_to_end(unit.physical_offset).is_some() => return self.is_passed_over(queue),
+                None => {
+                    self.missed(GetStatus::MessageWasRemoving);
+                    self.gone_before = self.log.next_file_start(unit.physical_offset);
+                }
+                Some(place) => match self.target(queue, unit, &place) {
+                    Target::Nothing => return self.is_passed_over(queue),
+                    Target::NoMessage => self.missed(GetStatus::MessageWasRemoving),
+                    Target::Message(_) if !self.matches_record(unit, &place) => self.missed(GetStatus::NoMatchedMessage),
+                    Target::Message(_) => self.add(place),
+                },
+            }
+        }
         self.last_physical = unit.physical_offset;
         self.result.next_begin_offset += 1;
-        if unit.physical_offset < self.gone_before {
-            return true;
+        true
+    }
+
+    /// What the unit of the next offset points at.
+    fn target(&self, queue: &ConsumeQueue, unit: &CqUnit, place: &std::ops::Range<usize>) -> Target {
+        let (bytes, offset) = (&self.window.1[place.clone()], self.result.next_begin_offset);
+        if is_message_of(bytes, unit, queue.queue_id(), offset) {
+            return Target::Message(offset);
         }
-        if !self.filter.matches_code(unit.tags_code) {
-            self.missed(GetStatus::NoMatchedMessage);
-            return true;
-        }
-        match self.place(unit) {
-            None => {
-                self.missed(GetStatus::MessageWasRemoving);
-                self.gone_before = self.log.next_file_start(unit.physical_offset);
+        match target(bytes, unit, queue) {
+            Target::Message(other) if other != offset && !is_shifted(self.log, queue, offset, other) && queue.report_damage(offset) => {
+                Target::Nothing
             }
-            Some(place) if !is_record(&self.window.1[place.clone()]) => self.missed(GetStatus::MessageWasRemoving),
-            Some(place) if !self.matches_properties(&place) => self.missed(GetStatus::NoMatchedMessage),
-            Some(place) => self.add(place),
+            target => target,
         }
+    }
+
+    /// The unit of the next offset is damaged. As long as it may be mended, it is waited for.
+    fn is_passed_over(&mut self, queue: &ConsumeQueue) -> bool {
+        if queue.report_damage(self.result.next_begin_offset) {
+            self.missed(GetStatus::OffsetFoundNull);
+            return false;
+        }
+        self.missed(GetStatus::MessageWasRemoving);
+        self.result.next_begin_offset += 1;
         true
     }
 
@@ -363,9 +391,15 @@ impl<'a, L: LogView> Pull<'a, L> {
         Some(0..size)
     }
 
-    fn matches_properties(&self, place: &std::ops::Range<usize>) -> bool {
-        !self.filter.needs_properties()
-            || Record::parse(&self.window.1[place.clone()]).is_ok_and(|record| self.filter.matches_properties(record.properties))
+    /// What the filter says of the record, as far as the unit's tags code did not tell.
+    fn matches_record(&self, unit: &CqUnit, place: &std::ops::Range<usize>) -> bool {
+        if !unit.has_extension() && !self.filter.needs_properties() {
+            return true;
+        }
+        let Ok(record) = Record::parse(&self.window.1[place.clone()]) else { return false };
+        let code = || tags_code(properties::find(record.properties, properties::TAGS));
+        (!unit.has_extension() || self.filter.matches_code(code()))
+            && (!self.filter.needs_properties() || self.filter.matches_properties(record.properties))
     }
 
     fn add(&mut self, place: std::ops::Range<usize>) {
@@ -395,13 +429,17 @@ impl<'a, L: LogView> Pull<'a, L> {
     }
 }
 
-/// Whether the bytes are a message that a unit may point at: of this length, and not the seal of a damaged part of the log, which is a
-/// rollback record.
-fn is_record(bytes: &[u8]) -> bool {
-    let field = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk()).map(|chunk| i32::from_be_bytes(*chunk));
-    field(record::TOTAL_SIZE).and_then(|size| usize::try_from(size).ok()) == Some(bytes.len())
-        && matches!(field(record::MAGIC), Some(record::MAGIC_V1 | record::MAGIC_V2))
-        && field(record::SYS_FLAG).is_some_and(super::dispatch::has_unit)
+/// Whether the bytes are the message that a queue's unit should point at, as far as their first 64 tell: of this length, at this place,
+/// and not the seal of a damaged part of the log, which is a rollback record.
+fn is_message_of(bytes: &[u8], unit: &CqUnit, queue_id: i32, queue_offset: i64) -> bool {
+    let int = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk()).map(|chunk| i32::from_be_bytes(*chunk));
+    let long = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk()).map(|chunk| i64::from_be_bytes(*chunk));
+    int(record::TOTAL_SIZE) == Some(unit.size)
+        && matches!(int(record::MAGIC), Some(record::MAGIC_V1 | record::MAGIC_V2))
+        && int(record::QUEUE_ID) == Some(queue_id)
+        && long(record::QUEUE_OFFSET) == Some(queue_offset)
+        && long(record::PHYSICAL_OFFSET) == Some(unit.physical_offset)
+        && int(record::SYS_FLAG).is_some_and(super::dispatch::has_unit)
 }
 
 fn bounds_of(queue: &ConsumeQueue) -> (i64, i64) {
@@ -495,14 +533,28 @@ pub(super) fn store_time<L: LogView>(log: &L, queues: &ConsumeQueueTable, topic:
     unit.filter(CqUnit::is_present).map_or(-1, |unit| log.store_time(unit.physical_offset, unit.size))
 }
 
-/// [`super::MessageStore::message_at`]. An offset of the queue without a record (a filler, a seal, an expired one) gives no record.
+/// [`super::MessageStore::message_at`]. An offset of the queue without a record (a filler, a seal, an expired one) gives no record; one
+/// whose unit is damaged and will be mended gives nothing.
 pub(super) fn message_at<L: LogView>(
     log: &L, queues: &ConsumeQueueTable, topic: &str, queue_id: i32, offset: i64,
 ) -> Option<(i64, Option<Bytes>)> {
     let queue = queues.get(topic, queue_id)?;
     let unit = visible_unit(log, &queue, offset)?;
+    let is_gone = unit.is_present() && unit.end() <= log.max_offset() && log.slice_to_end(unit.physical_offset).is_none();
+    if unit == CqUnit::FILLER || is_gone {
+        return Some((unit.tags_code, None));
+    }
     let bytes = if unit.is_present() { log.slice(unit.physical_offset, unit.size as usize) } else { None };
-    Some((unit.tags_code, bytes.filter(|bytes| is_record(bytes))))
+    let found = bytes.as_ref().map_or(Target::Nothing, |bytes| target(bytes, &unit, &queue));
+    let damaged = match found {
+        Target::Message(other) => other != offset && !is_shifted(log, &queue, offset, other),
+        Target::NoMessage => false,
+        Target::Nothing => true,
+    };
+    if damaged && queue.report_damage(offset) {
+        return None;
+    }
+    Some((unit.tags_code, bytes.filter(|_| matches!(found, Target::Message(_)))))
 }
 
 /// [`super::MessageStore::record_at`].

@@ -6,22 +6,34 @@
 //! - Damage with records behind it costs what is damaged: the bytes are kept under `lost/`, the hole is sealed.
 //! - Every file walked over is synced before anything of it may become visible.
 
+use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::checkpoint::Positions;
-use super::config::{FlushDiskType, StoreConfig};
+use crate::common::record::Record;
+
+use super::checkpoint::{Checkpoint, Positions};
+use super::config::StoreConfig;
 use super::consume_queue_table::ConsumeQueueTable;
 use super::deleted_topics::DeletedTopics;
-use super::dispatch::Dispatcher;
+use super::deleted_topics::Marks;
+use super::dispatch::{Dispatcher, Put, has_unit};
 use super::error::StoreError;
 use super::fs::Fs;
 use super::index::Index;
+use super::log_folders::LogFolders;
 use super::mapped_file::MappedFile;
 use super::mapped_file_queue::Segment;
-use super::scan::{Found, Place, Scanner, find_record, first_store_time};
-use super::seal::{self, Hole};
+use super::scan::{Found, Place, Reads, Scanner, missing_files};
+use super::seal::is_seal;
+use super::start_place::{BEGIN, StartPlace, points_home};
+
+mod damage;
+mod witness;
+
+use witness::{Misnamed, Standing, Witness};
 
 /// Units of consume queues that may wait in memory while recovery dispatches, bytes.
 const MAX_DIRTY_BYTES: usize = 16 << 20;
@@ -29,8 +41,6 @@ const MAX_DIRTY_BYTES: usize = 16 << 20;
 const BATCH: usize = 64 << 10;
 /// Time between two lines about the progress.
 const PROGRESS: Duration = Duration::from_secs(2);
-/// A checkpoint this far ahead of the newest record was written under a wrong clock, ms.
-const CLOCK_TOLERANCE_MS: i64 = 3_600_000;
 /// Marks that a sync has failed in the last run: what was dirty then may count as clean and yet not be on disk.
 pub(super) const SYNC_FAILED: &str = "sync_failed";
 
@@ -40,8 +50,8 @@ pub(super) struct Recovery<'a> {
     pub(super) config: &'a StoreConfig,
     /// File system.
     pub(super) fs: &'a dyn Fs,
-    /// Folder of the log's files.
-    pub(super) dir: &'a Path,
+    /// Folders of the log's files.
+    pub(super) folders: &'a LogFolders,
     /// The log's files.
     pub(super) segments: Vec<Segment>,
     /// The checkpoint as it was found.
@@ -56,6 +66,10 @@ pub(super) struct Recovery<'a> {
     pub(super) deleted: &'a DeletedTopics,
     /// Into these queues and the index.
     pub(super) dispatcher: &'a Dispatcher,
+    /// Where it is noted that the queues have lost something.
+    pub(super) checkpoint: &'a Checkpoint,
+    /// Whether it has been.
+    pub(super) distrusted: Cell<bool>,
 }
 
 /// The log as it can be trusted.
@@ -69,32 +83,34 @@ pub(super) struct Recovered {
     pub(super) last_record: i64,
     /// Store time of the last record found; 0 with none.
     pub(super) last_store_timestamp: i64,
+    /// What the checkpoint says of the queues is not true any more.
+    pub(super) distrusted: bool,
     /// What was done.
-    pub(super) report: Report,
+    pub(super) report: RecoveryReport,
 }
 
 /// What recovery did, in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Report {
+pub struct RecoveryReport {
     /// Files walked over.
-    pub(super) files: usize,
+    pub files: usize,
     /// Records that counted.
-    pub(super) records: u64,
+    pub records: u64,
     /// Of them, dispatched (again).
-    pub(super) dispatched: u64,
+    pub dispatched: u64,
     /// Records that could not be dispatched.
-    pub(super) undispatched: u64,
+    pub undispatched: u64,
     /// Bytes of the tail that were cut, not counting zeros.
-    pub(super) truncated_bytes: u64,
+    pub truncated_bytes: u64,
     /// Holes sealed.
-    pub(super) sealed: u64,
+    pub sealed: u64,
     /// Their bytes.
-    pub(super) sealed_bytes: u64,
+    pub sealed_bytes: u64,
     /// Milliseconds it took.
-    pub(super) ms: u128,
+    pub ms: u128,
 }
 
-impl std::fmt::Display for Report {
+impl std::fmt::Display for RecoveryReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { files, records, dispatched, undispatched, truncated_bytes, sealed, sealed_bytes, ms } = self;
         write!(f, "files={files} records={records} dispatched={dispatched} undispatched={undispatched} ")?;
@@ -105,9 +121,24 @@ impl std::fmt::Display for Report {
 /// Where the walk is.
 #[derive(Default)]
 struct Walk {
-    report: Report,
+    report: RecoveryReport,
     last_record: i64,
     last_store_timestamp: i64,
+    /// Where the walk began; the lowest number when nothing lies before.
+    from: i64,
+    /// Queues lack records that lie behind this.
+    gap_from: Option<i64>,
+    /// Store time of the record before the last one.
+    store_timestamp_before: i64,
+    /// What was found where the log ends.
+    end_reason: String,
+}
+
+impl Walk {
+    /// Store time that records to come cannot lie before; one of the last two may be damaged.
+    fn time_of_neighbours(&self) -> i64 {
+        self.last_store_timestamp.min(self.store_timestamp_before)
+    }
 }
 
 impl Recovery<'_> {
@@ -120,27 +151,65 @@ impl Recovery<'_> {
         if !self.config.check_crc_on_recover {
             log::warn!("damaged bodies will not be noticed: checkCRCOnRecover=false");
         }
+        self.check_for_a_log()?;
         self.warn_of_missing_files();
-        self.queues.remove_deleted(&self.deleted.read())?;
-        let start = self.start_place()?;
-        let mut walk = Walk::default();
-        let end = if self.segments.is_empty() { Place { index: 0, at: 0 } } else { self.walk(start, &mut walk)? };
+        self.check_queues()?;
+        let indexed = self.index.map(|index| index.last().1);
+        let (start, end, mut walk) = self.walk_all()?;
+        if indexed.is_some_and(|indexed| indexed < self.positions.index_last.min(walk.from)) {
+            log::warn!(
+                "key index lacks records that it had, queries by key do not find them: from={} to={} (`petrel store repair` builds it anew)",
+                indexed.unwrap_or(0),
+                self.positions.index_last.min(walk.from)
+            );
+        }
         let end_offset = self.offset(end);
         if !self.segments.is_empty() {
-            walk.report.truncated_bytes = self.cut(end)?;
+            walk.report.truncated_bytes = self.cut(end, &walk.end_reason)?;
             self.sync_from(start.index, end)?;
-        } else if self.queues.max_physical_offset() > 0 {
-            log::error!("the commit log has no files, all consume queues are emptied: dir={}", self.dir.display());
         }
         self.write_tails();
         self.queues.truncate_behind(end_offset)?;
         if let Some(Err(error)) = self.index.map(|index| index.end_at(end_offset)) {
             log::warn!("index not cut behind the log, keys may be missing in it: {error}");
         }
-        self.queues.settle(self.segments.first().map_or(0, |segment| segment.start));
-        let Walk { mut report, last_record, last_store_timestamp } = walk;
+        self.queues.settle(self.segments.first().map_or(0, |segment| segment.start), &self.dispatcher.take_seals());
+        let Walk { mut report, last_record, last_store_timestamp, .. } = walk;
         report.ms = started.elapsed().as_millis();
-        Ok(Recovered { files: self.map(end)?, end: end_offset, last_record, last_store_timestamp, report })
+        Ok(Recovered {
+            files: self.map(end)?,
+            end: end_offset,
+            last_record,
+            last_store_timestamp,
+            distrusted: self.distrusted.get(),
+            report,
+        })
+    }
+
+    /// Gives up what the queues have wrong, as far as that shows before the log is read.
+    fn check_queues(&self) -> Result<(), StoreError> {
+        let noted = self.positions.queues_digest;
+        let as_noted = noted != 0 && noted == self.queues.digest() && self.queues.damaged_from().is_none();
+        if self.queues.damaged_from().is_some() || self.clean && noted != 0 && !as_noted {
+            self.distrust_checkpoint()?;
+        }
+        self.queues.repair_files()?;
+        if !self.clean && self.fs.exists(&self.config.root.join(SYNC_FAILED)) {
+            // what lies behind may count as on disk without being there: it is put, and so written, once more
+            self.queues.truncate_behind(self.positions.logics_offset)?;
+        }
+        self.queues.remove_deleted(&self.deleted.read())?;
+        let Some(first) = self.segments.first().filter(|_| !self.clean || !as_noted) else { return Ok(()) };
+        self.queues.check_ends(first.start, |queue, offset, unit| {
+            let holds = points_home(&self.segments, self.file_size(), queue, offset, unit)?;
+            if holds { Ok(true) } else { self.distrust_checkpoint().map(|()| false) }
+        })
+    }
+
+    /// The queues lack what the checkpoint says they have. Until they have it again, durably, a start after another crash must not
+    /// believe it either.
+    fn distrust_checkpoint(&self) -> Result<(), StoreError> {
+        if self.distrusted.replace(true) { Ok(()) } else { self.checkpoint.write(self.positions.without_queues(), true) }
     }
 
     fn offset(&self, place: Place) -> i64 {
@@ -155,121 +224,179 @@ impl Recovery<'_> {
         for pair in self.segments.windows(2) {
             let end = pair[0].start + self.file_size() as i64;
             if end != pair[1].start {
-                log::error!("commit log files are missing: dir={} from={end} to={}", self.dir.display(), pair[1].start);
+                log::error!("commit log files are missing: dir={} from={end} to={}", self.folders.shown(), pair[1].start);
             }
         }
     }
 
-    /// Where to begin: after a clean stop at the last record that was dispatched, if the checkpoint and the queues agree on it.
-    fn start_place(&self) -> Result<Place, StoreError> {
-        let file = Place { index: self.start_file()?, at: 0 };
-        let offset = self.positions.logics_offset;
-        let holds = |segment: &Segment| (segment.start..segment.start + self.file_size() as i64).contains(&offset);
-        let Some(index) = self.segments.iter().position(holds).filter(|_| self.clean) else { return Ok(file) };
-        let last = Place { index, at: (offset - self.segments[index].start) as usize };
-        if last <= file || offset > self.queues.damaged_from().unwrap_or(i64::MAX) {
-            return Ok(file);
+    /// What is missing between the files that will be read cannot be made up for.
+    fn check_for_holes(&self, first: usize) -> Result<(), StoreError> {
+        let size = self.file_size() as i64;
+        let hole = self.segments[first..].windows(2).find(|pair| pair[0].start + size != pair[1].start);
+        match hole.filter(|_| !self.folders.may_have_holes) {
+            Some(pair) => Err(missing_files(&pair[1], pair[0].start + size)),
+            None => Ok(()),
         }
-        let mut scanner = self.scanner(last);
-        let agreed = match scanner.next()? {
-            Found::Record(record, place) => {
-                let in_queue = offset + record.total_size as i64 <= self.queues.max_physical_offset();
-                place == last && in_queue && record.store_timestamp == self.positions.logics_timestamp
-            }
-            _ => false,
-        };
-        Ok(if agreed { last } else { file })
+    }
+
+    /// A log without files takes all queues with it.
+    fn check_for_a_log(&self) -> Result<(), StoreError> {
+        let pointed_at = self.queues.max_physical_offset().max(self.index.map_or(0, |index| index.last().1));
+        if !self.segments.is_empty() || pointed_at <= 0 {
+            return Ok(());
+        }
+        let why = format!("the commit log has no files, but consume queues or index point into it, up to offset {pointed_at}");
+        if !self.config.allow_empty_commit_log {
+            let key =
+                "put its files back (is a disk not mounted?), or set allowEmptyCommitLog=true to begin with an empty log and empty queues";
+            return Err(StoreError::Damaged(self.config.root.clone(), format!("{why}: {key}")));
+        }
+        log::error!("{why}: all are emptied (allowEmptyCommitLog=true): dir={}", self.folders.shown());
+        Ok(())
+    }
+
+    fn reads(&self) -> Reads {
+        if self.config.optimized_recovery { Reads::Batches } else { Reads::Records }
     }
 
     fn scanner(&self, start: Place) -> Scanner<'_> {
-        let mut scanner = Scanner::new(&self.segments, self.file_size(), self.config.check_crc_on_recover, start.index);
+        let mut scanner = Scanner::new(&self.segments, self.file_size(), self.config, self.reads(), start.index)
+            .crossing_holes(self.folders.may_have_holes);
         scanner.go_to(start);
         scanner
     }
 
-    /// The file to begin with: everything before it is known to be whole and dispatched.
-    fn start_file(&self) -> Result<usize, StoreError> {
-        let damaged_from = self.queues.damaged_from().unwrap_or(i64::MAX); // a queue has lost units from here on
-        let whole = self.last_file(|start, _| start <= damaged_from)?;
+    /// Walks over what may be missing somewhere; once more from further in front when it shows that more is missing.
+    fn walk_all(&self) -> Result<(Place, Place, Walk), StoreError> {
+        let marks = self.deleted.read().clone();
+        let choice = StartPlace {
+            segments: &self.segments,
+            file_size: self.file_size(),
+            checks: self.config.into(),
+            positions: &self.positions,
+            clean: self.clean,
+            queues: self.queues,
+            index: self.index,
+            marks: &marks,
+        };
+        let mut walk = Walk::default();
+        if self.segments.is_empty() {
+            return Ok((BEGIN, BEGIN, walk));
+        }
         let dispatched = self.queues.max_physical_offset();
-        if self.clean {
-            return Ok(whole.min(self.last_file(|start, _| start <= dispatched)?));
+        let mut start = choice.find()?;
+        loop {
+            let RecoveryReport { sealed, sealed_bytes, .. } = walk.report;
+            let report = RecoveryReport { sealed, sealed_bytes, ..RecoveryReport::default() };
+            let from = if start == BEGIN { i64::MIN } else { self.offset(start) };
+            walk = Walk { report, from, ..Walk::default() };
+            self.check_for_holes(start.index)?;
+            let end = self.walk(start, dispatched, &marks, &mut walk)?;
+            let first = self.segments[0].start;
+            let again_from = if choice.believed_a_wrong_clock(walk.last_store_timestamp) { Some(first) } else { walk.gap_from };
+            let Some(again_from) = again_from.map(|from| from.max(first)).filter(|from| *from < walk.from) else {
+                return Ok((start, end, walk));
+            };
+            self.distrust_checkpoint()?;
+            start = Place { index: choice.file_before(again_from)?, at: 0 };
+            log::warn!("queues or checkpoint miss records in front, reading again: offset={} instead_of={}", self.offset(start), walk.from);
         }
-        let logics_offset = self.positions.logics_offset;
-        let min_timestamp = self.trusted_min_timestamp()?;
-        let by_time = self.last_file(|_, store_timestamp| store_timestamp <= min_timestamp)?;
-        let by_offset = self.last_file(|start, _| logics_offset > 0 && start <= logics_offset)?;
-        Ok(if logics_offset > 0 { whole.min(by_time).min(by_offset) } else { whole.min(by_time) })
-    }
-
-    /// The last file whose first record counts and pleases (start of the file, store time); the first file if none does.
-    fn last_file(&self, pleases: impl Fn(i64, i64) -> bool) -> Result<usize, StoreError> {
-        for (index, segment) in self.segments.iter().enumerate().skip(1).rev() {
-            if let Some(store_timestamp) = first_store_time(segment, self.file_size(), self.config.check_crc_on_recover)?
-                && pleases(segment.start, store_timestamp)
-            {
-                return Ok(index);
-            }
-        }
-        Ok(0)
-    }
-
-    /// The checkpoint's time, unless it lies far behind the newest file's first record.
-    fn trusted_min_timestamp(&self) -> Result<i64, StoreError> {
-        let mut newest = None;
-        for segment in self.segments.iter().rev() {
-            newest = first_store_time(segment, self.file_size(), self.config.check_crc_on_recover)?;
-            if newest.is_some() {
-                break;
-            }
-        }
-        let modified = self.segments.last().and_then(|segment| segment.file.modified_ms().ok()).unwrap_or(0);
-        let limit = newest.unwrap_or(0).max(modified).saturating_add(CLOCK_TOLERANCE_MS);
-        if self.positions.physic_timestamp > limit {
-            log::warn!("checkpoint ignored, its time is ahead of the log: checkpoint_ms={}", self.positions.physic_timestamp);
-            return Ok(0);
-        }
-        Ok(self.positions.min_timestamp())
     }
 
     /// Walks from `start` on to the end of what counts.
-    fn walk(&self, start: Place, walk: &mut Walk) -> Result<Place, StoreError> {
+    fn walk(&self, start: Place, dispatched: i64, marks: &Marks, walk: &mut Walk) -> Result<Place, StoreError> {
         log::info!(
-            "recovering: clean={} first_file={} files={} offset={}",
+            "recovering: reads={} clean={} first_file={} files={} offset={}",
+            self.reads(),
             self.clean,
             self.segments[start.index].path.display(),
             self.segments.len() - start.index,
             self.offset(start)
         );
         let mut scanner = self.scanner(start);
+        let mut witness = Witness::new(&self.segments, self.file_size(), self.queues, dispatched, self.offset(start));
         let mut last_line = Instant::now();
-        loop {
+        let end = loop {
             match scanner.next()? {
                 Found::Record(record, place) => {
-                    let offset = self.segments[place.index].start + place.at as i64;
-                    self.dispatch(&record, offset, walk);
+                    let behind = Place { at: place.at + record.total_size, ..place };
+                    if self.take(&record, place, marks, walk, &mut witness)? {
+                        scanner.go_to(behind); // what was there has been sealed
+                    }
                     if walk.report.records.is_multiple_of(4096) {
                         self.keep_up(place, walk, &mut last_line);
                     }
                 }
-                Found::End(place) => return Ok(self.ended(start.index, place, walk)),
-                Found::Invalid(place, why) => match self.behind_damage(place, &why, walk)? {
+                Found::End(place) => break place,
+                Found::Invalid(place, why) => match self.behind_damage(place, &why, walk, &mut witness)? {
                     Some(next) => scanner.go_to(next),
-                    None => return Ok(self.ended(start.index, place, walk)),
+                    None => {
+                        walk.end_reason = why;
+                        break place;
+                    }
                 },
             }
+        };
+        walk.report.files = end.index + 1 - start.index;
+        for place in witness.release_all() {
+            self.dispatch_at(place, walk)?;
         }
+        for record in witness.unseen(self.offset(end))? {
+            self.seal_misnamed(&record, walk, &mut witness)?;
+        }
+        Ok(end)
     }
 
-    fn ended(&self, first: usize, end: Place, walk: &mut Walk) -> Place {
-        walk.report.files = end.index + 1 - first;
-        end
+    /// Takes a record in; whether it was sealed instead.
+    fn take(
+        &self, record: &Record<'_>, place: Place, marks: &Marks, walk: &mut Walk, witness: &mut Witness<'_>,
+    ) -> Result<bool, StoreError> {
+        let offset = self.offset(place);
+        if !has_unit(record.sys_flag) || marks.hide(record.topic, offset) {
+            if is_seal(record) {
+                witness.note_seal(offset..offset + record.total_size as i64);
+            }
+            self.dispatch(record, offset, walk);
+            return Ok(false);
+        }
+        match witness.release(record) {
+            Some(Ok(waiting)) => self.dispatch_at(waiting, walk)?,
+            Some(Err(misnamed)) => self.seal_misnamed(&misnamed, walk, witness)?,
+            None => {}
+        }
+        match witness.look_at(record, offset)? {
+            Standing::Sound => self.dispatch(record, offset, walk),
+            Standing::Displaced(queue) => {
+                self.dispatch(record, offset, walk);
+                queue.replace(record.queue_offset, self.dispatcher.unit_of(record, offset))?;
+            }
+            Standing::Ahead(queue) => witness.keep_waiting(&queue, record.queue_offset, place, record.total_size),
+            Standing::Misnamed(identity) => {
+                let misnamed = Misnamed { place, size: record.total_size, identity: Some(identity) };
+                self.seal_misnamed(&misnamed, walk, witness)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
-    fn dispatch(&self, record: &crate::common::record::Record<'_>, offset: i64, walk: &mut Walk) {
+    /// Dispatches a record that had to wait.
+    fn dispatch_at(&self, place: Place, walk: &mut Walk) -> Result<(), StoreError> {
+        let bytes = self.read_at(place)?.unwrap_or_default();
+        if let Ok(record) = Record::parse(&bytes) {
+            self.dispatch(&record, self.offset(place), walk);
+        }
+        Ok(())
+    }
+
+    fn dispatch(&self, record: &Record<'_>, offset: i64, walk: &mut Walk) {
         walk.report.records += 1;
-        (walk.last_record, walk.last_store_timestamp) = (offset, record.store_timestamp);
-        match self.dispatcher.dispatch(record, offset) {
+        if offset >= walk.last_record {
+            walk.store_timestamp_before = walk.last_store_timestamp;
+            (walk.last_record, walk.last_store_timestamp) = (offset, record.store_timestamp);
+        }
+        match self.dispatcher.dispatch_in_walk(record, offset, walk.from) {
+            Ok(Put::MissingBefore(from)) => walk.gap_from = Some(walk.gap_from.map_or(from, |known| known.min(from))),
             Ok(_) => walk.report.dispatched += 1, // or it needed none
             Err(error) => {
                 walk.report.undispatched += 1;
@@ -299,69 +426,25 @@ impl Recovery<'_> {
         }
     }
 
-    /// What to do at an invalid record: `None` cuts the log here; otherwise the damage has been sealed and the walk goes on.
-    fn behind_damage(&self, at: Place, why: &str, walk: &mut Walk) -> Result<Option<Place>, StoreError> {
-        let mut from = at;
-        loop {
-            let Some(next) = find_record(&self.segments, self.file_size(), from, walk.last_store_timestamp)? else {
-                return Ok(None);
-            };
-            let holes = Hole::between(at, next, self.file_size());
-            if self.never_arrived(at, &holes)? {
-                log::warn!("unfinished writes are cut: offset={} reason={why}", self.offset(at));
-                return Ok(None);
-            }
-            if holes.iter().all(|hole| hole.can_be_sealed(self.file_size())) {
-                self.seal(&holes, why, walk)?;
-                return Ok(Some(next));
-            }
-            from = next; // too small for any record: what was found there is not one
-        }
-    }
-
-    /// The ordinary power cut under SYNC_FLUSH: a page of a group did not arrive although a later one did. Nothing of the
-    /// group, nor behind it, has been acknowledged.
-    fn never_arrived(&self, at: Place, holes: &[Hole]) -> Result<bool, StoreError> {
-        let sync_flush = self.config.flush_disk_type == FlushDiskType::Sync;
-        let flushed = self.positions.flushed_offset;
-        if !sync_flush || self.clean || flushed.is_none_or(|flushed| self.offset(at) < flushed) {
-            return Ok(false);
-        }
-        for hole in holes {
-            if seal::has_zero_sector(&self.segments[hole.place.index], *hole)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    fn seal(&self, holes: &[Hole], why: &str, walk: &mut Walk) -> Result<(), StoreError> {
-        for hole in holes {
-            let segment = &self.segments[hole.place.index];
-            let kept = seal::keep(self.fs, &self.config.root, segment, *hole)?;
-            seal::seal(segment, *hole, self.file_size(), walk.last_store_timestamp)?;
-            let (offset, bytes) = (self.offset(hole.place), hole.end - hole.place.at);
-            walk.report.sealed += 1;
-            walk.report.sealed_bytes += bytes as u64;
-            log::error!("damaged records are lost: offset={offset} bytes={bytes} reason={why} kept={}", kept.display());
-        }
-        Ok(())
-    }
-
     /// Removes the files behind the one in which the log ends, and zeroes the rest of that one. Returns the bytes that were
     /// not zero.
-    fn cut(&mut self, end: Place) -> Result<u64, StoreError> {
+    fn cut(&mut self, end: Place, reason: &str) -> Result<u64, StoreError> {
         for segment in self.segments.drain(end.index + 1..).rev() {
+            let folder = segment.path.parent().unwrap_or(Path::new(".")).to_owned();
             log::warn!("file behind the end of the log removed: path={}", segment.path.display());
             self.fs.remove_file(&segment.path).map_err(|error| StoreError::Io("remove", segment.path, error))?;
             // one after the other: a crash must not leave a hole
-            self.fs.sync_dir(self.dir).map_err(|error| StoreError::Io("sync", self.dir.to_owned(), error))?;
+            self.fs.sync_dir(&folder).map_err(|error| StoreError::Io("sync", folder, error))?;
         }
         let segment = &self.segments[end.index];
         let blank = blank_at(segment, end.at, self.file_size())?;
         let zeroed = zero(segment, end.at + blank, self.file_size())?;
         if zeroed > 0 {
-            log::warn!("the log ends here, what lay behind is cut: offset={} bytes={zeroed}", self.offset(end));
+            log::warn!(
+                "the log ends here, what lay behind is cut: file={} offset={} bytes={zeroed} reason={reason}",
+                segment.path.display(),
+                self.offset(end)
+            );
         }
         Ok(zeroed)
     }
@@ -376,9 +459,10 @@ impl Recovery<'_> {
         for segment in &self.segments[first..=end.index] {
             segment.file.sync_data().map_err(|error| StoreError::Io("sync", segment.path.clone(), error))?;
         }
-        if !self.clean {
+        let folders: BTreeSet<_> = self.segments.iter().filter_map(|segment| segment.path.parent()).collect();
+        for folder in folders.into_iter().filter(|_| !self.clean) {
             // the last process may have died before it made the files' names durable
-            self.fs.sync_dir(self.dir).map_err(|error| StoreError::Io("sync", self.dir.to_owned(), error))?;
+            self.fs.sync_dir(folder).map_err(|error| StoreError::Io("sync", folder.to_owned(), error))?;
         }
         if failed_before {
             self.fs.remove_file(&mark).map_err(|error| StoreError::Io("remove", mark, error))?;

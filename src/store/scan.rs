@@ -1,7 +1,9 @@
-//! Walking the log at start: by `pread` in batches into one buffer, so that a damaged disk is an error and not a signal.
+//! Walking the log at start: by `pread` into one buffer, so that a damaged disk is an error and not a signal.
 //!
 //! A record counts when its lengths add up, its CRC is right, its queue id is not negative and its physical-offset field is
 //! its own position.
+//! - Two ways to read, one way to judge: batches of 64 KiB, in which records lie as they were read, or each record by a read of its
+//!   own. What is found is the same, whatever the log holds.
 
 use std::io;
 
@@ -9,10 +11,11 @@ use memchr::memmem;
 
 use crate::common::record::{self, Record};
 
+use super::config::StoreConfig;
 use super::error::StoreError;
 use super::mapped_file_queue::Segment;
 
-/// Bytes read at a time.
+/// Bytes of a batch; a larger record is read alone.
 const BATCH: usize = 64 << 10;
 /// Bytes read at a time when looking for a record.
 const SEARCH_BATCH: usize = 1 << 20;
@@ -39,11 +42,62 @@ pub(super) enum Found<'a> {
     End(Place),
 }
 
+/// How a scanner reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reads {
+    /// 64 KiB at a time.
+    Batches,
+    /// The head of a record, then the record.
+    Records,
+}
+
+impl Reads {
+    /// Bytes that a read brings at least, as far as the file has them.
+    fn least(self) -> usize {
+        match self {
+            Self::Batches => BATCH,
+            Self::Records => 0,
+        }
+    }
+}
+
+impl std::fmt::Display for Reads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Batches => "batches",
+            Self::Records => "records",
+        })
+    }
+}
+
+/// What a record must stand besides lengths and place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Checks {
+    /// The CRC of its body (`checkCRCOnRecover`).
+    pub(super) body_crc: bool,
+    /// A CRC of all of it, instead (`forceVerifyPropCRC`).
+    pub(super) record_crc: bool,
+}
+
+impl From<bool> for Checks {
+    fn from(body_crc: bool) -> Self {
+        Self { body_crc, record_crc: false }
+    }
+}
+
+impl From<&StoreConfig> for Checks {
+    fn from(config: &StoreConfig) -> Self {
+        Self { body_crc: config.check_crc_on_recover, record_crc: config.check_crc_on_recover && config.force_record_crc }
+    }
+}
+
 /// Walks over records.
 pub(super) struct Scanner<'a> {
     segments: &'a [Segment],
     file_size: usize,
-    check_crc: bool,
+    checks: Checks,
+    reads: Reads,
+    crosses_holes: bool,
     place: Place,
     buffer: Vec<u8>,
     /// What of the file at `place.index` is in the buffer.
@@ -53,8 +107,24 @@ pub(super) struct Scanner<'a> {
 
 impl<'a> Scanner<'a> {
     /// A scanner that stands at the start of file `index`.
-    pub(super) fn new(segments: &'a [Segment], file_size: usize, check_crc: bool, index: usize) -> Self {
-        Self { segments, file_size, check_crc, place: Place { index, at: 0 }, buffer: Vec::new(), start: 0, len: 0 }
+    pub(super) fn new(segments: &'a [Segment], file_size: usize, checks: impl Into<Checks>, reads: Reads, index: usize) -> Self {
+        let checks = checks.into();
+        Self {
+            segments,
+            file_size,
+            checks,
+            reads,
+            crosses_holes: false,
+            place: Place { index, at: 0 },
+            buffer: Vec::new(),
+            start: 0,
+            len: 0,
+        }
+    }
+
+    /// Goes on behind files that are missing, or does not.
+    pub(super) fn crossing_holes(self, crosses_holes: bool) -> Self {
+        Self { crosses_holes, ..self }
     }
 
     /// Goes to a place.
@@ -87,9 +157,8 @@ impl<'a> Scanner<'a> {
     fn next_file(&mut self) -> Result<(), StoreError> {
         let (this, next) = (&self.segments[self.place.index], &self.segments[self.place.index + 1]);
         let end = this.start + self.file_size as i64;
-        if next.start != end {
-            let why = format!("the log has no file for offsets {end} to {}: put the missing files back", next.start);
-            return Err(StoreError::Damaged(next.path.clone(), why));
+        if next.start != end && !self.crosses_holes {
+            return Err(missing_files(next, end));
         }
         self.go_to(Place { index: self.place.index + 1, at: 0 });
         Ok(())
@@ -110,9 +179,9 @@ impl<'a> Scanner<'a> {
             return invalid(format!("total size {total} that the body does not explain"));
         }
         self.ensure(size)?;
-        let check_crc = self.check_crc;
+        let checks = self.checks;
         let at = place.at - self.start;
-        match check(&self.buffer[at..at + size], offset, check_crc) {
+        match check(&self.buffer[at..at + size], offset, checks) {
             Ok(record) => {
                 self.place.at += size;
                 Ok(Found::Record(record, place))
@@ -130,7 +199,8 @@ impl<'a> Scanner<'a> {
     fn ensure(&mut self, len: usize) -> Result<&[u8], StoreError> {
         let at = self.place.at;
         if at < self.start || at + len > self.start + self.len {
-            let want = len.max(BATCH).min(self.file_size - at);
+            // from this record on: the part of it that the last batch brought is read again rather than moved
+            let want = len.max(self.reads.least()).min(self.file_size - at);
             self.buffer.resize(want.max(self.buffer.len().min(BATCH)), 0);
             let segment = &self.segments[self.place.index];
             segment
@@ -144,6 +214,16 @@ impl<'a> Scanner<'a> {
     }
 }
 
+/// What a start says of files that are missing in front of `next`, from offset `end` on.
+pub(super) fn missing_files(next: &Segment, end: i64) -> StoreError {
+    let why = format!(
+        "the log has no file for offsets {end} to {}: put the missing files back, or set allowCommitLogHole=true to go on without their \
+         messages",
+        next.start
+    );
+    StoreError::Damaged(next.path.clone(), why)
+}
+
 /// Whether a record of `size` bytes can have the body length its head names.
 fn plausible(head: &[u8], size: usize) -> bool {
     let body_len_at = record::store_timestamp_at(int_at(head, record::SYS_FLAG)) + 8 + 8 + 4 + 8;
@@ -154,7 +234,7 @@ fn plausible(head: &[u8], size: usize) -> bool {
 }
 
 /// Reads the record that fills `bytes` and lies at `offset`; why it does not count.
-fn check(bytes: &[u8], offset: i64, check_crc: bool) -> Result<Record<'_>, String> {
+fn check(bytes: &[u8], offset: i64, checks: Checks) -> Result<Record<'_>, String> {
     let record = Record::parse(bytes).map_err(|error| error.to_string())?;
     if record.physical_offset != offset {
         return Err(format!("physical offset {} in the record at {offset}", record.physical_offset));
@@ -162,27 +242,91 @@ fn check(bytes: &[u8], offset: i64, check_crc: bool) -> Result<Record<'_>, Strin
     if record.queue_id < 0 {
         return Err(format!("queue id {}", record.queue_id));
     }
-    if check_crc {
+    if checks.record_crc {
+        record::check_record_crc(bytes).map_err(|error| error.to_string())?;
+    } else if checks.body_crc {
         record.check_crc().map_err(|error| error.to_string())?;
     }
     Ok(record)
 }
 
 /// The first record of a file: its store time, if it counts and has one.
-pub(super) fn first_store_time(segment: &Segment, file_size: usize, check_crc: bool) -> Result<Option<i64>, StoreError> {
+pub(super) fn first_store_time(segment: &Segment, file_size: usize, checks: Checks) -> Result<Option<i64>, StoreError> {
     let alone = std::slice::from_ref(segment);
-    match Scanner::new(alone, file_size, check_crc, 0).next()? {
+    match Scanner::new(alone, file_size, checks, Reads::Records, 0).next()? {
         Found::Record(record, _) if record.store_timestamp != 0 => Ok(Some(record.store_timestamp)),
         _ => Ok(None),
     }
 }
 
-/// The first place behind `after` where a record counts that was stored at or after `not_before`. What is older lies there
-/// from a log that was cut at some time.
+/// Which records count behind damage: what is older than those in front of it lies there from a log that was cut at some time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    /// Store time of the records in front.
+    pub(super) not_before: i64,
+    /// Up to here the log is known to have been on disk: nothing older lies there, whatever the clock said.
+    pub(super) unless_before: i64,
+    /// A record needs a CRC of all of it.
+    pub(super) record_crc: bool,
+}
+
+impl From<i64> for Wanted {
+    fn from(not_before: i64) -> Self {
+        Self { not_before, unless_before: 0, record_crc: false }
+    }
+}
+
+impl Wanted {
+    fn admits(self, offset: i64, store_timestamp: i64) -> bool {
+        offset < self.unless_before || store_timestamp >= self.not_before
+    }
+}
+
+/// Where reading can go on behind damage that begins at a place: at the next record, or at the blank record that ends the file when
+/// that is whole and the next record is in a later file.
 ///
 /// # Errors
 /// The system's.
-pub(super) fn find_record(segments: &[Segment], file_size: usize, after: Place, not_before: i64) -> Result<Option<Place>, StoreError> {
+pub(super) fn find_end_of_damage(
+    segments: &[Segment], file_size: usize, from: Place, wanted: impl Into<Wanted>,
+) -> Result<Option<Place>, StoreError> {
+    let Some(next) = find_record(segments, file_size, from, wanted)? else { return Ok(None) };
+    if next.index == from.index {
+        return Ok(Some(next));
+    }
+    let blank = find_blank(&segments[from.index], file_size, from.at + record::MIN_SIZE)?;
+    Ok(Some(blank.map_or(next, |at| Place { index: from.index, at })))
+}
+
+/// Position, at or behind `from`, of a blank record that says rightly how much of the file is left.
+fn find_blank(segment: &Segment, file_size: usize, from: usize) -> Result<Option<usize>, StoreError> {
+    let magic = record::MAGIC_BLANK.to_be_bytes();
+    let finder = memmem::Finder::new(&magic);
+    let mut buffer = vec![0; SEARCH_BATCH.min(file_size)];
+    let (mut at, mut found) = (from, None);
+    while at + record::BLANK_SIZE <= file_size {
+        let len = buffer.len().min(file_size - at);
+        let bytes = &mut buffer[..len];
+        segment.file.read_exact_at(bytes, at as u64).map_err(|error| StoreError::Io("read", segment.path.clone(), error))?;
+        let starts = finder.find_iter(&*bytes).filter_map(|hit| hit.checked_sub(record::MAGIC));
+        let says_rightly = |start: &usize| usize::try_from(int_at(&bytes[*start..], record::TOTAL_SIZE)) == Ok(file_size - at - start);
+        found = starts.filter(says_rightly).last().map(|start| at + start).or(found);
+        if at + len == file_size {
+            break;
+        }
+        at += len - (record::BLANK_SIZE - 1); // it may lie across the end of the batch
+    }
+    Ok(found)
+}
+
+/// The first place behind `after` where a record counts.
+///
+/// # Errors
+/// The system's.
+pub(super) fn find_record(
+    segments: &[Segment], file_size: usize, after: Place, wanted: impl Into<Wanted>,
+) -> Result<Option<Place>, StoreError> {
+    let wanted = wanted.into();
     let finder = memmem::Finder::new(&[0xDA, 0xA3, 0x20]);
     let mut buffer = vec![0; SEARCH_BATCH];
     for (index, segment) in segments.iter().enumerate().skip(after.index) {
@@ -195,7 +339,7 @@ pub(super) fn find_record(segments: &[Segment], file_size: usize, after: Place, 
             segment.file.read_exact_at(&mut buffer[..len], at as u64).map_err(failed)?;
             for hit in finder.find_iter(&buffer[..len]) {
                 let Some(start) = (at + hit).checked_sub(record::MAGIC).filter(|start| *start >= first) else { continue };
-                if counts(segment, file_size, start, not_before).map_err(failed)? {
+                if counts(segment, file_size, start, wanted).map_err(failed)? {
                     return Ok(Some(Place { index, at: start }));
                 }
             }
@@ -209,7 +353,19 @@ pub(super) fn find_record(segments: &[Segment], file_size: usize, after: Place, 
 }
 
 /// Whether a record counts at a position where something like its magic is.
-fn counts(segment: &Segment, file_size: usize, at: usize, not_before: i64) -> io::Result<bool> {
+fn counts(segment: &Segment, file_size: usize, at: usize, wanted: Wanted) -> io::Result<bool> {
+    let offset = segment.start + at as i64;
+    let mut bytes = Vec::new();
+    Ok(read_record(segment, file_size, at, &mut bytes)?
+        && check(&bytes, offset, Checks { body_crc: true, record_crc: wanted.record_crc })
+            .is_ok_and(|record| wanted.admits(offset, record.store_timestamp)))
+}
+
+/// Reads what may be a record at a position: its magic, its place and its lengths look right. Whether it does.
+///
+/// # Errors
+/// The system's.
+pub(super) fn read_record(segment: &Segment, file_size: usize, at: usize, bytes: &mut Vec<u8>) -> io::Result<bool> {
     let mut head = [0; HEAD];
     let there = HEAD.min(file_size - at);
     segment.file.read_exact_at(&mut head[..there], at as u64)?;
@@ -221,9 +377,9 @@ fn counts(segment: &Segment, file_size: usize, at: usize, not_before: i64) -> io
     if !known || field != offset || !(record::MIN_SIZE..=file_size - at).contains(&size) || !plausible(&head, size) {
         return Ok(false);
     }
-    let mut bytes = vec![0; size];
-    segment.file.read_exact_at(&mut bytes, at as u64)?;
-    Ok(check(&bytes, offset, true).is_ok_and(|record| record.store_timestamp >= not_before))
+    bytes.resize(size, 0);
+    segment.file.read_exact_at(bytes, at as u64)?;
+    Ok(true)
 }
 
 fn int_at(bytes: &[u8], at: usize) -> i32 {

@@ -4,14 +4,15 @@
 //! system topic that carry the bits of a rolled back transaction, so that no broker builds queue or index entries from them.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::common::record::{self, Draft};
+use crate::common::record::{self, Draft, Record};
 use crate::common::sysflag;
 
 use super::append::blank;
 use super::error::StoreError;
-use super::fs::Fs;
+use super::fs::{Fs, zero};
 use super::mapped_file_queue::Segment;
 use super::scan::Place;
 
@@ -46,9 +47,59 @@ impl Hole {
         self.end - self.place.at
     }
 
-    /// Whether whole records can fill it, or a blank record.
-    pub(super) fn can_be_sealed(&self, file_size: usize) -> bool {
-        self.end == file_size || self.len() >= record::MIN_SIZE
+    /// Whether such records can fill it, or a blank record.
+    pub(super) fn can_be_sealed(&self, seals: Seals, file_size: usize) -> bool {
+        self.end == file_size || self.len() >= seals.least()
+    }
+
+    /// What fills it: ranges for records, and where a blank record begins. As many of `known`, the records that queues know (ascending),
+    /// get one of their own as can.
+    fn layout(&self, seals: Seals, known: &[Range<usize>], file_size: usize) -> (Vec<Range<usize>>, Option<usize>) {
+        let (mut ranges, mut at, least) = (Vec::new(), self.place.at, seals.least());
+        let rest_can_be_filled = |from: usize| {
+            let rest = self.end - from;
+            rest == 0 || if self.end == file_size { rest >= record::BLANK_SIZE } else { rest >= least }
+        };
+        for record in known {
+            let fits = record.start >= at && record.end <= self.end && record.len() >= least;
+            if fits && (record.start == at || record.start - at >= least) && rest_can_be_filled(record.end) {
+                split(at..record.start, least, &mut ranges);
+                split(record.clone(), least, &mut ranges);
+                at = record.end;
+            }
+        }
+        if self.end == file_size {
+            return (ranges, (self.end - at >= record::BLANK_SIZE).then_some(at));
+        }
+        split(at..self.end, least, &mut ranges);
+        (ranges, None)
+    }
+}
+
+/// Cuts a range into pieces that one record can fill.
+fn split(range: Range<usize>, least: usize, pieces: &mut Vec<Range<usize>>) {
+    let mut at = range.start;
+    while at < range.end {
+        let rest = range.end - at;
+        let len = if rest <= MAX_SIZE { rest } else { MAX_SIZE.min(rest - least) };
+        pieces.push(at..at + len);
+        at += len;
+    }
+}
+
+/// The records that fill holes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seals {
+    /// They carry a CRC of all of them (`forceVerifyPropCRC` asks for it).
+    pub(super) record_crc: bool,
+    /// Their store time.
+    pub(super) store_timestamp: i64,
+}
+
+impl Seals {
+    /// Bytes of the smallest.
+    fn least(self) -> usize {
+        record::MIN_SIZE + if self.record_crc { record::RECORD_CRC_SIZE } else { 0 }
     }
 }
 
@@ -111,56 +162,61 @@ pub(super) fn keep(fs: &dyn Fs, root: &Path, segment: &Segment, hole: Hole) -> R
     Ok(path)
 }
 
-/// Fills the hole.
+/// Whether a record is one of those that [`seal`] writes.
+pub(super) fn is_seal(record: &Record<'_>) -> bool {
+    sysflag::transaction_type(record.sys_flag) == sysflag::TRANSACTION_ROLLBACK
+        && TOPIC.starts_with(record.topic)
+        && (record.properties.is_empty() || record.properties.starts_with(record::RECORD_CRC))
+        && record.prepared_transaction_offset == 0
+}
+
+/// Fills the hole; returns the places of the records that do. Of the records that queues know in it (ascending positions) as many as can
+/// get one of their own, which their units point at.
 ///
 /// # Errors
 /// The system's.
-pub(super) fn seal(segment: &Segment, hole: Hole, file_size: usize, store_timestamp: i64) -> Result<(), StoreError> {
+pub(super) fn fill(
+    segment: &Segment, hole: Hole, seals: Seals, known: &[Range<usize>], file_size: usize,
+) -> Result<Vec<Range<usize>>, StoreError> {
     let write = |bytes: &[u8], at: usize| {
         segment.file.write_all_at(bytes, at as u64).map_err(|error| StoreError::Io("seal damage in", segment.path.clone(), error))
     };
-    if hole.end == file_size {
-        let left = hole.len();
-        if left < record::BLANK_SIZE {
-            return Ok(());
-        }
+    let (ranges, blank_at) = hole.layout(seals, known, file_size);
+    if let Some(at) = blank_at {
         // a unit may still point at what lies behind the blank record: it must not pass for a message
-        let behind = hole.place.at + record::BLANK_SIZE;
-        let zeroed = segment.file.zero(behind as u64, (hole.end - behind) as u64);
+        let zeroed = zero(&*segment.file, (at + record::BLANK_SIZE) as u64, hole.end as u64);
         zeroed.map_err(|error| StoreError::Io("seal damage in", segment.path.clone(), error))?;
-        return write(&blank(left), hole.place.at);
+        write(&blank(hole.end - at), at)?;
     }
-    let mut at = hole.place.at;
-    while at < hole.end {
-        let rest = hole.end - at;
-        let size = if rest <= MAX_SIZE { rest } else { MAX_SIZE.min(rest - record::MIN_SIZE) };
-        write(&filler(size, segment.start + at as i64, store_timestamp), at)?;
-        at += size;
+    for range in &ranges {
+        write(&filler(range.len(), segment.start + range.start as i64, seals), range.start)?;
     }
-    Ok(())
+    Ok(ranges)
 }
 
 /// A record of exactly `size` bytes.
-fn filler(size: usize, physical_offset: i64, store_timestamp: i64) -> Vec<u8> {
-    let spare = size - record::MIN_SIZE;
+fn filler(size: usize, physical_offset: i64, seals: Seals) -> Vec<u8> {
+    let spare = size - seals.least();
     let topic = &TOPIC[..TOPIC.len().min(spare)];
     let body = vec![0; spare - topic.len()];
     let nobody = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let properties = if seals.record_crc { record::with_record_crc(b"") } else { Vec::new() };
     let draft = Draft {
         topic,
         queue_id: 0,
         flag: 0,
         sys_flag: sysflag::TRANSACTION_ROLLBACK,
-        born_timestamp: store_timestamp,
+        born_timestamp: seals.store_timestamp,
         born_host: nobody,
         store_host: nobody,
         reconsume_times: 0,
         prepared_transaction_offset: 0,
         body: &body,
-        properties: b"",
+        properties: &properties,
     };
     let mut bytes = Vec::with_capacity(size);
     draft.encode(&mut bytes);
-    record::place(&mut bytes, 0, physical_offset, store_timestamp);
+    record::place(&mut bytes, 0, physical_offset, seals.store_timestamp);
+    record::fill_record_crc(&mut bytes);
     bytes
 }

@@ -146,10 +146,6 @@ impl FsFile for TestFile {
         self.file.allocate(at, len)
     }
 
-    fn zero(&self, at: u64, len: u64) -> io::Result<()> {
-        self.file.zero(at, len)
-    }
-
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.file.set_len(len)
     }

@@ -22,7 +22,11 @@ use crate::common::sysflag;
 use crate::runtime::clock::Clock;
 use crate::runtime::thread::Thread;
 
+pub(crate) mod cases;
 mod deletion;
+mod derived_damage;
+mod paths;
+mod redispatch;
 
 const FILE_SIZE: usize = 64 << 10;
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -459,8 +463,13 @@ fn a_file_without_its_end_is_ended_and_the_next_one_survives() {
     settled(&store);
     assert_eq!(store.queue_bounds("T", 0), (0, 400));
     let bytes = std::fs::read(log_file(folder.path(), 0)).unwrap();
-    assert_eq!(bytes[from as usize + 4..from as usize + 8], record::MAGIC_BLANK.to_be_bytes());
-    assert!(store.message_at("T", 0, last_of_first as i64).unwrap().1.is_none());
+    let end = appended[last_of_first].end() as usize;
+    assert_eq!(bytes[end + 4..end + 8], record::MAGIC_BLANK.to_be_bytes());
+    for lost in &appended[last_of_first - 1..=last_of_first] {
+        let seal = Record::parse(&bytes[lost.physical_offset as usize..]).unwrap();
+        assert!(super::seal::is_seal(&seal) && seal.total_size == lost.size);
+    }
+    until("its unit points nowhere", || store.message_at("T", 0, last_of_first as i64).is_some_and(|(_, record)| record.is_none()));
     assert!(store.message_at("T", 0, last_of_first as i64 + 1).unwrap().1.is_some());
 }
 

@@ -16,6 +16,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 OUTPUT = HERE.parents[1] / "target" / "interop"
 BUILD_SECONDS = 600
 JAVA_VERSIONS = {"java5": "5.5.0", "java4": "4.9.8"}
+STORE_VERSIONS = ["5.5.0", "4.9.7"]
 
 # Two Maven processes must not fill the local repository at the same time.
 maven_lock = threading.Lock()
@@ -27,14 +28,21 @@ class BuildFailed(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Suite:
+    """`command` gets the name and the address of the name server; where `starts_servers`, instead of that the executable."""
     build: Callable[[str, pathlib.Path], None]
     command: Callable[[str, str], tuple[list[str], dict[str, str]]]
+    seconds: int = 150
+    starts_servers: bool = False
 
 
 def build_java(name, log):
+    maven("java", JAVA_VERSIONS[name], OUTPUT / name, log)
+
+
+def maven(source, version, output, log):
     with maven_lock:
-        call(["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(HERE / "java" / "pom.xml"),
-              f"-Drocketmq.version={JAVA_VERSIONS[name]}", f"-Dinterop.output={OUTPUT / name}", "process-classes"], log)
+        call(["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(HERE / source / "pom.xml"),
+              f"-Drocketmq.version={version}", f"-Dinterop.output={output}", "process-classes"], log)
 
 
 def java_command(name, namesrv):
@@ -84,6 +92,16 @@ def javascript_command(name, namesrv):
     return ["node", str(main), namesrv, prefix], {}
 
 
+def build_javastore(name, log):
+    for version in STORE_VERSIONS:
+        maven(name, version, OUTPUT / f"{name}-{version}", log)
+
+
+def javastore_command(name, petrel):
+    versions = [f"{version}={OUTPUT / f'{name}-{version}'}" for version in STORE_VERSIONS]
+    return [sys.executable, str(HERE / name / "main.py"), petrel, *versions], {}
+
+
 def is_same(one, other):
     return other.exists() and one.read_bytes() == other.read_bytes()
 
@@ -108,4 +126,5 @@ SUITES = {
     "go": Suite(build_go, go_command),
     "python": Suite(build_python, python_command),
     "javascript": Suite(build_javascript, javascript_command),
+    "javastore": Suite(build_javastore, javastore_command, seconds=400, starts_servers=True),
 }

@@ -653,7 +653,8 @@ fn small_requests() {
     let broker = consumed();
     let check = |body: &str| broker.call(46, &[] as &[(&str, &str)], body.to_owned());
     check(r#"{"clientId":"c","group":"g","subscriptionData":{"topic":"T","subString":"a","expressionType":"TAG"}}"#).expect(0);
-    check(r#"{"subscriptionData":{"topic":"T","subString":"a > 1","expressionType":"SQL92"}}"#).refused(1, &["SQL92"]);
+    check(r#"{"subscriptionData":{"topic":"T","subString":"a > 1","expressionType":"SQL92"}}"#).expect(0);
+    check(r#"{"subscriptionData":{"topic":"T","subString":"a >","expressionType":"SQL92"}}"#).refused(23, &["topic T", "line 1, column 4"]);
     check(r#"{"subscriptionData":{"topic":"T","subString":"a","expressionType":"PROLOG"}}"#).refused(23, &["PROLOG"]);
     for code in [306, 316, 329] {
         broker.call(code, &[] as &[(&str, &str)], Body::Empty).expect(0);

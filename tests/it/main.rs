@@ -4,6 +4,7 @@ mod admin;
 mod broker;
 mod client;
 mod clients;
+mod filter;
 mod slow_disk;
 mod support;
 mod tools;

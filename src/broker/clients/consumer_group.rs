@@ -2,6 +2,7 @@
 //!
 //! - The snapshot is replaced when a setting or the valid subscription of a topic changes; a client that joins or leaves and changes
 //!   neither costs the logarithm of the group's size.
+//! - The expression of a subscription is compiled once, when it begins to count.
 //! - All snapshots of a group share its members: they are those of now, not those of the snapshot's time.
 
 use std::cmp::Reverse;
@@ -11,13 +12,18 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
-use crate::common::subscription::{ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData};
+use crate::broker::expressions;
+use crate::common::subscription::{ConsumeFromWhere, ConsumeType, MessageModel, SQL92, SubscriptionData};
+use crate::filter::Expression;
 use crate::net::connection::ConnectionId;
 
 use super::{Client, ConsumerHeartbeat, refresh};
 
 /// Subscriptions by topic.
 pub type Subscriptions = BTreeMap<String, Arc<SubscriptionData>>;
+
+/// What the subscriptions that are not of tags have been compiled to, by topic; or why not, text for the client.
+pub type Expressions = BTreeMap<String, Result<Arc<Expression>, String>>;
 
 /// Subscriptions for one topic.
 type ByVersion = BTreeMap<(Reverse<i64>, ConnectionId), Arc<SubscriptionData>>;
@@ -33,6 +39,8 @@ pub struct ConsumerGroup {
     pub consume_from_where: ConsumeFromWhere,
     /// The subscriptions that count, by topic.
     pub subscriptions: Arc<Subscriptions>,
+    /// Their expressions.
+    pub expressions: Arc<Expressions>,
     members: Arc<Mutex<Members>>,
 }
 
@@ -121,7 +129,7 @@ impl ConsumerGroup {
             consume_type: heartbeat.consume_type,
             message_model: heartbeat.message_model,
             consume_from_where: heartbeat.consume_from_where,
-            ..self.with_subscriptions(gathered.as_ref().map(|(subscriptions, _)| Arc::clone(subscriptions)))
+            ..self.with_subscriptions(&heartbeat.group, gathered.as_ref().map(|(subscriptions, _)| Arc::clone(subscriptions)))
         };
         let same = gathered.is_none()
             && next.consume_type == self.consume_type
@@ -131,7 +139,7 @@ impl ConsumerGroup {
     }
 
     /// Takes a client out.
-    pub(super) fn leave(&self, connection: ConnectionId) -> Left {
+    pub(super) fn leave(&self, group: &str, connection: ConnectionId) -> Left {
         let mut members = self.members.lock();
         let Some(gone) = members.clients.remove(&connection) else { return Left::NotThere };
         members.unsubscribe(connection, &gone.subscriptions);
@@ -139,11 +147,27 @@ impl ConsumerGroup {
             return Left::Nobody;
         }
         let gathered = members.gather(&self.subscriptions, &gone.subscriptions, &[]);
-        Left::Others(gathered.map(|(subscriptions, _)| self.with_subscriptions(Some(subscriptions))))
+        Left::Others(gathered.map(|(subscriptions, _)| self.with_subscriptions(group, Some(subscriptions))))
     }
 
-    fn with_subscriptions(&self, subscriptions: Option<Arc<Subscriptions>>) -> Self {
-        Self { subscriptions: subscriptions.unwrap_or_else(|| Arc::clone(&self.subscriptions)), ..self.clone() }
+    fn with_subscriptions(&self, group: &str, subscriptions: Option<Arc<Subscriptions>>) -> Self {
+        let Some(subscriptions) = subscriptions else { return self.clone() };
+        let has_expressions = !self.expressions.is_empty() || subscriptions.values().any(|subscription| !subscription.is_tag());
+        let expressions = if has_expressions { Arc::new(self.compiled(group, &subscriptions)) } else { Arc::clone(&self.expressions) };
+        Self { subscriptions, expressions, ..self.clone() }
+    }
+
+    /// The expressions of these subscriptions; those that are known already stay the same.
+    fn compiled(&self, group: &str, subscriptions: &Subscriptions) -> Expressions {
+        let is_known = |subscription: &SubscriptionData| {
+            let known = self.subscriptions.get(&subscription.topic);
+            known.is_some_and(|known| known.expression_type == subscription.expression_type && known.sub_string == subscription.sub_string)
+        };
+        let compiled = subscriptions.values().filter(|subscription| !subscription.is_tag()).map(|subscription| {
+            let known = self.expressions.get(&subscription.topic).filter(|_| is_known(subscription));
+            (subscription.topic.clone(), known.cloned().unwrap_or_else(|| compile(group, subscription)))
+        });
+        compiled.collect()
     }
 }
 
@@ -198,6 +222,24 @@ impl Members {
         }
         Some((Arc::new(next), topics_changed))
     }
+}
+
+fn compile(group: &str, subscription: &SubscriptionData) -> Result<Arc<Expression>, String> {
+    let SubscriptionData { topic, sub_string, expression_type, .. } = subscription;
+    let compiled = if expression_type.eq_ignore_ascii_case(SQL92) {
+        expressions::compile(sub_string).map(Arc::new)
+    } else {
+        Err(format!("the expression type {expression_type:?} is neither TAG nor SQL92"))
+    };
+    match &compiled {
+        Ok(expression) => {
+            if let Some(position) = expression.ignored_from() {
+                log::warn!("expression is ignored from {position} on: group={group} topic={topic} expression={sub_string:?}");
+            }
+        }
+        Err(why) => log::warn!("subscription is of no use: group={group} topic={topic} expression={sub_string:?} cause={why}"),
+    }
+    compiled
 }
 
 /// The same subscriptions, using what the group has already: a thousand equal clients hold one copy.

@@ -5,7 +5,9 @@
 //!   only then compares the queue's max offset; the dispatcher raises the max offset first and looks for waiters afterwards.
 //! - Waking costs one hand-over a round, not one a message: [`ArrivalListener::arrived`] gathers, [`ArrivalListener::round_done`] runs
 //!   what was gathered, on the dispatcher's thread when it is little (a thread hop would cost more), else on the `hold` thread.
-//! - Nothing is executed under the lock. A pull that was handed out is executed without being held again.
+//! - Nothing is executed under the lock. A pull whose time is up is executed without being held again; one that a message has woken may
+//!   find that there is nothing for it after all, and go on waiting.
+//! - What an expression costs is bounded on the dispatcher's thread ([`table`]); the `hold` thread looks where the table cannot say.
 //! - A pull goes with its connection: a connection is marked as closed first and its waiters are taken out afterwards, under the lock
 //!   under which [`Hold::hold`] looks for the mark.
 
@@ -17,6 +19,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::filter::Expression;
 use crate::net::connection::ConnectionId;
 use crate::net::responder::Responder;
 use crate::runtime::clock::Clock;
@@ -25,7 +28,7 @@ use crate::store::arrival::{Arrival, ArrivalListener};
 
 use super::processor::pull::Pull;
 
-pub(crate) use table::Waiter;
+pub(crate) use table::{Ending, Waiter, Wanted};
 use table::{Limits, WaitTable};
 
 /// Pulls that may wait at the same time; the next one is answered at once. A client holds one for each of its queues and groups.
@@ -53,7 +56,7 @@ type Execute = Box<dyn Fn(Waiting) + Send + Sync>;
 pub struct Hold {
     /// Waiters, and holds under way: the dispatcher's cheap look.
     waiting: AtomicUsize,
-    /// Something was gathered since the last round; only the dispatcher's thread sets and clears it.
+    /// Something was gathered since the last round, for the dispatcher or for the `hold` thread; only the dispatcher's thread sets and clears it.
     gathered: AtomicBool,
     state: Mutex<State>,
     wake: Condvar,
@@ -130,6 +133,19 @@ impl Hold {
         }
     }
 
+    /// An expression is no longer that of a subscription to the topic: the pulls that wait for its matches are executed, by the `hold`
+    /// thread, so that their clients ask anew.
+    pub(crate) fn expression_gone(&self, topic: &str, expression: &Arc<Expression>) {
+        let mut state = self.state.lock();
+        let State { table, due, .. } = &mut *state;
+        self.count_out(|due| table.expression_gone(topic, expression, due), due);
+        let is_due = !due.is_empty();
+        drop(state);
+        if is_due {
+            self.wake.notify_one();
+        }
+    }
+
     /// Pulls that wait.
     pub fn len(&self) -> usize {
         self.state.lock().table.len()
@@ -203,11 +219,13 @@ impl ArrivalListener for Hold {
             return;
         }
         let mut state = self.state.lock();
-        let State { table, round, .. } = &mut *state;
+        let State { table, round, due, .. } = &mut *state;
         let before = round.len();
-        self.count_out(|round| table.arrived(arrival.topic, arrival.queue_id, arrival.queue_offset, arrival.tags_code, round), round);
+        let Arrival { topic, queue_id, queue_offset, tags_code, properties, .. } = *arrival;
+        self.count_out(|round| table.arrived(topic, queue_id, queue_offset, tags_code, properties, round), round);
         if round.len() > before {
             self.gathered.store(true, Ordering::Relaxed);
+            due.extend(round.extract_if(before.., |waiting| waiting.ending == Ending::Perhaps));
         }
     }
 
@@ -216,14 +234,15 @@ impl ArrivalListener for Hold {
             return;
         }
         let mut state = self.state.lock();
-        let round = std::mem::take(&mut state.round);
+        let mut round = std::mem::take(&mut state.round);
         if round.len() > INLINE_LIMIT {
-            state.due.extend(round);
-            drop(state);
-            self.wake.notify_one();
-            return;
+            state.due.append(&mut round);
         }
+        let is_due = !state.due.is_empty();
         drop(state);
+        if is_due {
+            self.wake.notify_one();
+        }
         self.execute_all(round);
     }
 }

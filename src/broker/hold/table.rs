@@ -1,9 +1,15 @@
 //! The table of waiting requests, by topic and queue. Pure: no clock, no thread, no I/O.
 //!
 //! - A waiter is in the table or has been handed back, never both and never neither.
-//! - A waiter is handed back by the first arrival at or behind its offset whose tags code it wants, by its deadline, or with its owner.
+//! - A waiter is handed back by the first arrival at or behind its offset that it wants, by its deadline, with its owner, or when what it
+//!   wants is another now.
 //! - Every step costs what it hands out, not what waits: a waiter stands under each code it wants, by offset; under its deadline; and
-//!   under its owner. One that wants more than [`INDEXED_CODES`] codes is handed back by any message behind its offset.
+//!   under its owner. Waiters for matches of one expression stand under it, and a message is evaluated once for all of them.
+//! - What would be slow is left to whoever gets the waiter: one that wants more than [`INDEXED_CODES`] codes, or whose expression does not
+//!   fit into a queue's [`WATCHED_PARTS`], is handed back by any message behind its offset, as is one for an expression by a message
+//!   of more than [`EVALUATED_BYTES`] of properties; [`Ending::Perhaps`] says so.
+//! - A waiter for an expression comes back with the offset behind the messages that the expression has rejected meanwhile: a waiter comes
+//!   before any message at or behind its offset has arrived, so that it has seen all of them.
 //! - [`Limits`] hold for all waiters together and for those of one owner, in number and in bytes.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -12,39 +18,86 @@ use std::sync::Arc;
 use foldhash::quality::RandomState;
 use smallvec::SmallVec;
 
+use crate::filter::Expression;
+
 /// Codes under which a waiter stands at most.
 const INDEXED_CODES: usize = 64;
+/// Parts of all expressions of one queue that are evaluated for each message, at most.
+const WATCHED_PARTS: usize = 1_024;
+/// Parts that an expression counts at least: reading the properties costs as much.
+const LEAST_PARTS: usize = 16;
+/// Properties of more bytes are not evaluated by the table.
+const EVALUATED_BYTES: usize = 8 * 1024;
 /// Bytes of a waiter's entries in the table, about.
 const WAITER_BYTES: usize = 512;
 /// Bytes of a waiter's entry under one code, about.
 const CODE_BYTES: usize = 64;
+
+/// Which messages a waiter wants.
+#[derive(Clone, Debug)]
+pub(crate) enum Wanted {
+    /// Those of these tags codes; empty: all.
+    Codes(SmallVec<[i32; 4]>),
+    /// Those that pass the expression.
+    Matching(Arc<Expression>),
+}
+
+/// Why a waiter has been handed back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Nothing has arrived for it.
+    #[default]
+    Over,
+    /// A message that it wants has arrived.
+    Matched,
+    /// A message has arrived that it may want.
+    Perhaps,
+}
 
 /// Something that waits for a message of one queue.
 #[derive(Debug)]
 pub(crate) struct Waiter<T> {
     /// Queue offset from which on messages are wanted.
     pub(crate) offset: i64,
-    /// Tags codes wanted; empty: all.
-    pub(crate) codes: SmallVec<[i32; 4]>,
+    /// Which of them.
+    pub(crate) wanted: Wanted,
     /// Milliseconds at which it is handed back without a message.
     pub(crate) deadline_ms: i64,
     /// With whom it goes.
     pub(crate) owner: u64,
     /// Bytes that `value` keeps on the heap.
     pub(crate) bytes: usize,
+    /// Set when it is handed back.
+    pub(crate) ending: Ending,
     /// Who waits.
     pub(crate) value: T,
 }
 
 impl<T> Waiter<T> {
-    /// Codes under which it stands; empty: under none, any message wakes it.
+    /// Codes under which it stands; empty: under none.
     fn indexed(&self) -> &[i32] {
-        if self.codes.len() > INDEXED_CODES { &[] } else { &self.codes }
+        match &self.wanted {
+            Wanted::Codes(codes) if codes.len() <= INDEXED_CODES => codes,
+            _ => &[],
+        }
+    }
+
+    /// Whether it wants any message behind its offset.
+    fn wants_all(&self) -> bool {
+        matches!(&self.wanted, Wanted::Codes(codes) if codes.is_empty())
+    }
+
+    fn wants_matches_of(&self, expression: &Arc<Expression>) -> bool {
+        matches!(&self.wanted, Wanted::Matching(wanted) if Arc::ptr_eq(wanted, expression))
     }
 
     /// Bytes that it costs while it waits.
     fn cost(&self) -> usize {
-        WAITER_BYTES + self.bytes + self.codes.len() * size_of::<i32>() + self.indexed().len() * CODE_BYTES
+        let codes = match &self.wanted {
+            Wanted::Codes(codes) => codes.len(),
+            Wanted::Matching(_) => 0,
+        };
+        WAITER_BYTES + self.bytes + codes * size_of::<i32>() + self.indexed().len() * CODE_BYTES
     }
 }
 
@@ -69,6 +122,39 @@ type ByOffset = BTreeSet<(i64, u64)>;
 struct Queue {
     any: ByOffset,
     by_code: HashMap<i32, ByOffset, RandomState>,
+    watches: Vec<Watch>,
+}
+
+/// Waiters for messages that pass one expression.
+struct Watch {
+    expression: Arc<Expression>,
+    waiters: ByOffset,
+    /// Behind the last message that was rejected.
+    rejected_to: i64,
+}
+
+impl Queue {
+    /// The watch for an expression, made if there is room for it.
+    fn watch(&mut self, expression: &Arc<Expression>) -> Option<&mut Watch> {
+        let known = self.watches.iter().position(|watch| Arc::ptr_eq(&watch.expression, expression));
+        let place = known.or_else(|| {
+            let parts: usize = self.watches.iter().map(|watch| &watch.expression).chain([expression]).map(|one| parts(one)).sum();
+            if parts > WATCHED_PARTS {
+                return None;
+            }
+            self.watches.push(Watch { expression: Arc::clone(expression), waiters: ByOffset::new(), rejected_to: 0 });
+            Some(self.watches.len() - 1)
+        })?;
+        self.watches.get_mut(place)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.any.is_empty() && self.by_code.is_empty() && self.watches.is_empty()
+    }
+}
+
+fn parts(expression: &Expression) -> usize {
+    expression.parts().max(LEAST_PARTS)
 }
 
 /// The waiters of one owner.
@@ -124,7 +210,13 @@ impl<T> WaitTable<T> {
         self.next_id += 1;
         let topic = self.queues.get_key_value(topic).map_or_else(|| Arc::from(topic), |(key, _)| Arc::clone(key));
         let queue = self.queues.entry(Arc::clone(&topic)).or_default().entry(queue_id).or_default();
-        if waiter.indexed().is_empty() {
+        let watch = match &waiter.wanted {
+            Wanted::Matching(expression) => queue.watch(expression),
+            Wanted::Codes(_) => None,
+        };
+        if let Some(watch) = watch {
+            watch.waiters.insert((waiter.offset, id));
+        } else if waiter.indexed().is_empty() {
             queue.any.insert((waiter.offset, id));
         }
         for code in waiter.indexed() {
@@ -148,14 +240,40 @@ impl<T> WaitTable<T> {
             && bytes + cost <= limits.bytes_of_owner
     }
 
-    /// A message arrived: moves the waiters it satisfies to `due`.
-    pub(crate) fn arrived(&mut self, topic: &str, queue_id: i32, queue_offset: i64, tags_code: i64, due: &mut Vec<Waiter<T>>) {
-        let Some(queue) = self.queues.get(topic).and_then(|queues| queues.get(&queue_id)) else { return };
-        // Clients hash tags to 32 bits, as the code of the message's tags is.
-        let tagged = queue.by_code.get(&(tags_code as i32));
+    /// A message arrived: moves the waiters it satisfies, and those it may satisfy, to `due`.
+    pub(crate) fn arrived(
+        &mut self, topic: &str, queue_id: i32, queue_offset: i64, tags_code: i64, properties: &str, due: &mut Vec<Waiter<T>>,
+    ) {
+        let Some(queue) = self.queues.get_mut(topic).and_then(|queues| queues.get_mut(&queue_id)) else { return };
         let reached = ..=(queue_offset, u64::MAX);
-        let ids: Vec<u64> =
-            queue.any.range(reached).chain(tagged.into_iter().flat_map(|tagged| tagged.range(reached))).map(|(_, id)| *id).collect();
+        let ids = |waiters: &ByOffset| waiters.range(reached).map(|(_, id)| *id).collect::<SmallVec<[u64; 8]>>();
+        // Clients hash tags to 32 bits, as the code of the message's tags is.
+        let tagged = queue.by_code.get(&(tags_code as i32)).map(ids).unwrap_or_default();
+        let (mut matched, mut perhaps) = (tagged, SmallVec::<[u64; 8]>::new());
+        for id in ids(&queue.any) {
+            let is_exact = self.waiters.get(&id).is_some_and(|entry| entry.waiter.wants_all());
+            if is_exact { matched.push(id) } else { perhaps.push(id) }
+        }
+        for watch in &mut queue.watches {
+            if properties.len() > EVALUATED_BYTES {
+                perhaps.extend(ids(&watch.waiters));
+            } else if watch.expression.matches(properties) {
+                matched.extend(ids(&watch.waiters));
+            } else {
+                watch.rejected_to = queue_offset + 1;
+            }
+        }
+        for (ids, ending) in [(matched, Ending::Matched), (perhaps, Ending::Perhaps)] {
+            due.extend(ids.into_iter().filter_map(|id| self.remove(id)).map(|waiter| Waiter { ending, ..waiter }));
+        }
+    }
+
+    /// An expression is no longer that of its subscription: moves the waiters for its matches to `due`.
+    pub(crate) fn expression_gone(&mut self, topic: &str, expression: &Arc<Expression>, due: &mut Vec<Waiter<T>>) {
+        let Some(queues) = self.queues.get(topic) else { return };
+        let waiters = queues.values().flat_map(|queue| queue.any.iter().chain(queue.watches.iter().flat_map(|watch| &watch.waiters)));
+        let wants = |id: &u64| self.waiters.get(id).is_some_and(|entry| entry.waiter.wants_matches_of(expression));
+        let ids: Vec<u64> = waiters.map(|(_, id)| *id).filter(wants).collect();
         due.extend(ids.into_iter().filter_map(|id| self.remove(id)));
     }
 
@@ -188,9 +306,9 @@ impl<T> WaitTable<T> {
 
     /// Takes a waiter out, and with it whatever holds nobody else.
     fn remove(&mut self, id: u64) -> Option<Waiter<T>> {
-        let Entry { topic, queue_id, waiter } = self.waiters.remove(&id)?;
+        let Entry { topic, queue_id, mut waiter } = self.waiters.remove(&id)?;
         self.deadlines.remove(&(waiter.deadline_ms, id));
-        self.leave_queue(&topic, queue_id, &waiter, id);
+        self.leave_queue(&topic, queue_id, &mut waiter, id);
         let cost = waiter.cost();
         self.bytes -= cost;
         if let Some(owner) = self.owners.get_mut(&waiter.owner) {
@@ -203,10 +321,19 @@ impl<T> WaitTable<T> {
         Some(waiter)
     }
 
-    fn leave_queue(&mut self, topic: &str, queue_id: i32, waiter: &Waiter<T>, id: u64) {
+    fn leave_queue(&mut self, topic: &str, queue_id: i32, waiter: &mut Waiter<T>, id: u64) {
         let Some(queues) = self.queues.get_mut(topic) else { return };
         let Some(queue) = queues.get_mut(&queue_id) else { return };
         queue.any.remove(&(waiter.offset, id));
+        if let Some(place) = queue.watches.iter().position(|watch| waiter.wants_matches_of(&watch.expression)) {
+            let watch = &mut queue.watches[place];
+            if watch.waiters.remove(&(waiter.offset, id)) {
+                waiter.offset = waiter.offset.max(watch.rejected_to);
+            }
+            if watch.waiters.is_empty() {
+                queue.watches.swap_remove(place);
+            }
+        }
         for code in waiter.indexed() {
             let Some(tagged) = queue.by_code.get_mut(code) else { continue };
             tagged.remove(&(waiter.offset, id));
@@ -214,7 +341,7 @@ impl<T> WaitTable<T> {
                 queue.by_code.remove(code);
             }
         }
-        if queue.any.is_empty() && queue.by_code.is_empty() {
+        if queue.is_empty() {
             queues.remove(&queue_id);
             if queues.is_empty() {
                 self.queues.remove(topic);
@@ -230,7 +357,16 @@ mod tests {
     const LIMITS: Limits = Limits { waiters: 20, waiters_of_owner: 8, bytes: usize::MAX, bytes_of_owner: usize::MAX };
 
     fn waiter(offset: i64, codes: &[i32], deadline_ms: i64, value: u32) -> Waiter<u32> {
-        Waiter { offset, codes: codes.iter().copied().collect(), deadline_ms, owner: 0, bytes: 0, value }
+        let wanted = Wanted::Codes(codes.iter().copied().collect());
+        Waiter { offset, wanted, deadline_ms, owner: 0, bytes: 0, ending: Ending::Over, value }
+    }
+
+    fn matching(offset: i64, expression: &Arc<Expression>, value: u32) -> Waiter<u32> {
+        Waiter { wanted: Wanted::Matching(Arc::clone(expression)), ..waiter(offset, &[], 1, value) }
+    }
+
+    fn expression(text: &str) -> Arc<Expression> {
+        Arc::new(Expression::compile(text).unwrap())
     }
 
     fn of(owner: u64, value: u32) -> Waiter<u32> {
@@ -255,11 +391,11 @@ mod tests {
         table.add("T", 1, waiter(0, &[], 80, 3)).unwrap();
         table.add("U", 0, waiter(9, &[], 70, 4)).unwrap();
         let mut due = Vec::new();
-        table.arrived("T", 0, 4, 7, &mut due);
+        table.arrived("T", 0, 4, 7, "", &mut due);
         assert!(due.is_empty(), "the message lies before the offset wanted");
-        table.arrived("T", 0, 5, 8, &mut due);
+        table.arrived("T", 0, 5, 8, "", &mut due);
         assert_eq!(values(&mut due), [1]);
-        table.arrived("T", 0, 6, 7, &mut due);
+        table.arrived("T", 0, 6, 7, "", &mut due);
         assert_eq!(values(&mut due), [2]);
         assert_eq!((table.len(), table.next_deadline_ms()), (2, Some(70)));
         table.expired(79, 9, &mut due);
@@ -276,13 +412,79 @@ mod tests {
         table.add("T", 0, waiter(5, &codes, 100, 1)).unwrap();
         table.add("T", 0, waiter(5, &codes[1..], 100, 2)).unwrap();
         let mut due = Vec::new();
-        table.arrived("T", 0, 4, 1, &mut due);
+        table.arrived("T", 0, 4, 1, "", &mut due);
         assert!(due.is_empty());
-        table.arrived("T", 0, 5, -1, &mut due);
-        assert_eq!(due[0].codes.as_slice(), codes);
+        table.arrived("T", 0, 5, -1, "", &mut due);
+        assert!(matches!(&due[0].wanted, Wanted::Codes(kept) if kept.as_slice() == codes));
+        assert_eq!(due[0].ending, Ending::Perhaps);
         assert_eq!(values(&mut due), [1]);
-        table.arrived("T", 0, 5, 9, &mut due);
+        table.arrived("T", 0, 5, 9, "", &mut due);
         assert_eq!(values(&mut due), [2]);
+        assert_empty(&table);
+    }
+
+    #[test]
+    fn a_match_wakes_those_who_wait_for_it_behind_what_was_rejected() {
+        let (a, b) = (expression("a = 1"), expression("b IS NOT NULL"));
+        let mut table = WaitTable::new(LIMITS);
+        table.add("T", 0, matching(5, &a, 1)).unwrap();
+        table.add("T", 0, matching(9, &a, 2)).unwrap();
+        table.add("T", 0, matching(5, &b, 3)).unwrap();
+        table.add("T", 1, matching(5, &a, 4)).unwrap();
+        let mut due = Vec::new();
+        table.arrived("T", 0, 4, 0, "a\u{1}1\u{2}", &mut due);
+        table.arrived("T", 0, 5, 0, "a\u{1}2\u{2}", &mut due);
+        table.arrived("T", 0, 6, 0, "", &mut due);
+        assert!(due.is_empty());
+        table.arrived("T", 0, 7, 0, "a\u{1}1\u{2}", &mut due);
+        assert_eq!((due[0].offset, due[0].ending), (7, Ending::Matched));
+        assert_eq!(values(&mut due), [1]);
+        table.expired(1, 9, &mut due);
+        due.sort_by_key(|waiter| waiter.value);
+        let left: Vec<_> = due.drain(..).map(|waiter| (waiter.value, waiter.offset, waiter.ending)).collect();
+        assert_eq!(left, [(2, 9, Ending::Over), (3, 8, Ending::Over), (4, 5, Ending::Over)]);
+        assert_empty(&table);
+    }
+
+    #[test]
+    fn what_is_slow_to_evaluate_is_left_to_others() {
+        let long = expression(&vec!["a = 1"; WATCHED_PARTS].join(" OR "));
+        let short = expression("a = 1");
+        let mut table = WaitTable::new(LIMITS);
+        table.add("T", 0, matching(5, &long, 1)).unwrap();
+        table.add("T", 0, matching(5, &short, 2)).unwrap();
+        let mut due = Vec::new();
+        table.arrived("T", 0, 5, 0, "", &mut due);
+        assert_eq!((due[0].ending, due[0].offset), (Ending::Perhaps, 5));
+        assert_eq!(values(&mut due), [1]);
+        table.arrived("T", 0, 6, 0, &"x".repeat(EVALUATED_BYTES + 1), &mut due);
+        assert_eq!((due[0].ending, due[0].offset), (Ending::Perhaps, 6));
+        assert_eq!(values(&mut due), [2]);
+        assert_empty(&table);
+        let others: Vec<_> = (0..WATCHED_PARTS / LEAST_PARTS + 1).map(|_| expression("a = 1")).collect();
+        let mut table = WaitTable::new(Limits { waiters: 1_000, waiters_of_owner: 1_000, ..LIMITS });
+        for (value, expression) in others.iter().enumerate() {
+            table.add("T", 0, matching(0, expression, value as u32)).unwrap();
+        }
+        table.arrived("T", 0, 0, 0, "", &mut due);
+        assert_eq!(values(&mut due), [(WATCHED_PARTS / LEAST_PARTS) as u32], "only so many are evaluated");
+    }
+
+    #[test]
+    fn an_expression_goes_with_those_who_wait_for_its_matches() {
+        let (a, b, long) = (expression("a = 1"), expression("a = 1"), expression(&vec!["a = 1"; WATCHED_PARTS].join(" OR ")));
+        let mut table = WaitTable::new(LIMITS);
+        for (topic, expression, value) in [("T", &a, 1), ("T", &b, 2), ("U", &a, 3), ("T", &long, 4)] {
+            table.add(topic, 0, matching(5, expression, value)).unwrap();
+        }
+        let mut due = Vec::new();
+        table.arrived("T", 0, 4, 0, "", &mut due);
+        table.expression_gone("T", &a, &mut due);
+        assert_eq!((due[0].offset, due[0].ending), (5, Ending::Over));
+        table.expression_gone("T", &long, &mut due);
+        assert_eq!(values(&mut due), [1, 4]);
+        table.expired(1, 9, &mut due);
+        assert_eq!(due.len(), 2);
         assert_empty(&table);
     }
 
@@ -314,7 +516,7 @@ mod tests {
         gone.sort_unstable();
         assert_eq!((gone, table.len()), ((0..8).collect(), 1));
         table.add("T", 0, of(1, 10)).unwrap();
-        table.arrived("T", 0, 0, 0, &mut due);
+        table.arrived("T", 0, 0, 0, "", &mut due);
         assert_eq!(values(&mut due), [9, 10]);
         assert_empty(&table);
     }
@@ -329,7 +531,7 @@ mod tests {
         table.add("T", 0, heavy(1, 0)).unwrap();
         assert!(table.add("T", 0, heavy(1, 0)).is_err(), "one byte too many");
         table.add("T", 0, heavy(2, 2 * WAITER_BYTES)).unwrap();
-        assert!(table.add("T", 0, Waiter { codes: (0..2_000).collect(), ..heavy(3, 0) }).is_err(), "codes count, too");
+        assert!(table.add("T", 0, Waiter { wanted: Wanted::Codes((0..2_000).collect()), ..heavy(3, 0) }).is_err(), "codes count, too");
         table.add("T", 0, heavy(3, 0)).unwrap();
         table.add("T", 0, heavy(3, 400)).unwrap();
         assert!(table.add("T", 0, heavy(4, 0)).is_err(), "all together");
@@ -368,9 +570,10 @@ mod tests {
                     }
                     11..18 => {
                         let (offset, code) = (random.i64(0..25), random.i64(0..4));
-                        table.arrived(topic, queue_id, offset, code, &mut due);
+                        table.arrived(topic, queue_id, offset, code, "", &mut due);
                         take(&mut model, |(t, q, w)| {
-                            t == topic && *q == queue_id && offset >= w.offset && (w.codes.is_empty() || w.codes.contains(&(code as i32)))
+                            let Wanted::Codes(codes) = &w.wanted else { panic!("codes only") };
+                            t == topic && *q == queue_id && offset >= w.offset && (codes.is_empty() || codes.contains(&(code as i32)))
                         })
                     }
                     18 => {

@@ -169,9 +169,6 @@ fn about_counts(context: &BrokerContext, table: &mut Table) {
 
 fn about_store(context: &BrokerContext, table: &mut Table) {
     let store = context.store.stats();
-    let root = context.config.store.root.display().to_string();
-    let log_path =
-        context.config.store.commit_log_path.as_ref().map_or_else(|| format!("{root}/commitlog"), |path| path.display().to_string());
     // Rounded up to whole percents, as the reference does.
     let ratio = format!("{:?}", (store.commit_log_disk_ratio * 100.0).ceil() / 100.0);
     let unflushed = (store.max_physical_offset - store.flushed_offset).max(0);
@@ -182,7 +179,9 @@ fn about_store(context: &BrokerContext, table: &mut Table) {
     put(table, "dispatchMaxBuffer", 0);
     put(table, "pageCacheLockTimeMills", store.put_lock_ms);
     put(table, "commitLogDiskRatio", &ratio);
-    put(table, &format!("commitLogDiskRatio_{log_path}"), &ratio);
+    for folder in context.config.store.writable_commit_log_folders() {
+        put(table, &format!("commitLogDiskRatio_{}", folder.display()), &ratio);
+    }
     put(table, "consumeQueueDiskRatio", &ratio);
     put(table, "commitLogDirCapacity", format!("Total : {}, Free : {}.", size_text(store.disk_total), size_text(store.disk_free)));
     put(table, "diskFreeBytes", store.disk_free);

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::broker::clients::{Client, ConsumerHeartbeat};
+use crate::broker::clients::{Client, ConsumerGroup, ConsumerHeartbeat};
 use crate::broker::context::BrokerContext;
+use crate::broker::expressions;
 use crate::broker::topic::FLAG_UNIT_SUB;
 use crate::common::subscription::{SQL92, SubscriptionGroupConfig};
 use crate::common::topic::{PERM_READ_WRITE, TopicConfig, retry_topic};
@@ -61,12 +62,27 @@ fn heartbeat(context: &Arc<BrokerContext>, request: &Command<'_>, responder: Res
         if keep_subscriptions && !context.clients.has_fingerprint(&group, client.connection.id(), data.fingerprint) {
             subscriptions_wanted = true;
         }
+        let before = context.clients.consumer_group(&group).filter(|known| !known.expressions.is_empty());
         context.clients.consumer_heartbeat(&of_group(consumer, data.fingerprint), &client, keep_subscriptions);
+        if let Some(before) = before {
+            release_pulls(context, &group, &before);
+        }
     }
     if made.topic {
         context.registration.request();
     }
     answer_heartbeat(context, &made, subscriptions_wanted, responder);
+}
+
+/// Lets go of the pulls that wait for matches of expressions that are no longer the group's.
+fn release_pulls(context: &BrokerContext, group: &str, before: &ConsumerGroup) {
+    let now = context.clients.consumer_group(group);
+    for (topic, expression) in before.expressions.iter().filter_map(|(topic, compiled)| Some((topic, compiled.as_ref().ok()?))) {
+        let current = now.as_ref().and_then(|now| now.expressions.get(topic)).and_then(|compiled| compiled.as_ref().ok());
+        if current.is_none_or(|current| !Arc::ptr_eq(current, expression)) {
+            context.hold.expression_gone(topic, expression);
+        }
+    }
 }
 
 /// What a heartbeat has brought into being.
@@ -164,8 +180,13 @@ fn check_client(context: &BrokerContext, request: &Command<'_>) -> Outcome {
             format!("the expression type {:?} of topic {} is neither TAG nor SQL92", subscription.expression_type, subscription.topic);
         return Err(Refusal(response::SUBSCRIPTION_PARSE_FAILED, text));
     }
-    let why = if context.config.enable_property_filter { "" } else { ": enablePropertyFilter=false" };
-    Err(Refusal(response::SYSTEM_ERROR, format!("The broker does not support consumer to filter message by SQL92{why}")))
+    if let Some(why) = context.no_sql92() {
+        return Err(Refusal(response::SYSTEM_ERROR, why));
+    }
+    match expressions::compile(&subscription.sub_string) {
+        Ok(_) => Ok(Answer::default()),
+        Err(why) => Err(Refusal(response::SUBSCRIPTION_PARSE_FAILED, format!("topic {}: {why}", subscription.topic))),
+    }
 }
 
 fn consumer_connections(context: &BrokerContext, request: &Command<'_>) -> Outcome {

@@ -1,17 +1,21 @@
 //! Pulls: 11 and 361.
 //!
-//! - A pull is decided by [`Pull::read`]: checks in the order of `PullMessageProcessor`, then the store's look-up, then the code.
-//! - A pull that found nothing and may wait is held; it is executed once more, without waiting, when a message arrives or its time is up.
+//! - A pull is decided by [`Pull::plan`], checks in the order of `PullMessageProcessor`, and [`Pull::read`], the store's look-up and the code.
+//! - A pull that found nothing and may wait is held; it is executed once more when a message arrives or its time is up. When none of the
+//!   messages that have arrived passes its filter, it goes on waiting, behind them.
+//! - A filter that would keep a net thread for long is left to a work thread.
 //! - The answer's body is slices of the log, except for clients that cannot read a record as it lies there ([`super::client_view`]).
 
 use std::borrow::Cow;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::broker::clients::ConsumerGroup;
 use crate::broker::context::BrokerContext;
-use crate::broker::hold::{HeldPull, Waiter, Waiting};
-use crate::common::subscription::{self, MessageModel, SubscriptionGroupConfig, TAG};
+use crate::broker::hold::{Ending, HeldPull, Waiter, Waiting, Wanted};
+use crate::common::subscription::{self, MessageModel, SQL92, SubscriptionData, SubscriptionGroupConfig, TAG};
 use crate::common::topic::{self, PERM_READ, TopicConfig};
 use crate::common::{hash, sysflag};
 use crate::net::responder::Responder;
@@ -25,8 +29,10 @@ use super::client_view;
 
 /// Longest time a pull is held, whatever the client asks, ms: a connection is closed after as long without a request.
 const MAX_SUSPEND_MS: i64 = 120_000;
-/// What clients of the reference look for when SQL92 is not served.
-const NO_SQL92: &str = "The broker does not support consumer to filter message by SQL92";
+/// Parts of an expression times units that one pull may evaluate on a net thread; about a millisecond.
+const NET_THREAD_PARTS: usize = 100_000;
+/// Units that one pull scans, about.
+const SCANNED_UNITS: i64 = 800;
 
 /// Tags codes, sorted, each once; empty: everything passes.
 type Codes = SmallVec<[i32; 4]>;
@@ -38,14 +44,19 @@ pub(crate) struct Pull<'a> {
     language: Language,
 }
 
+/// A pull that may be served.
+struct Plan {
+    topic_sys_flag: i32,
+    group_sys_flag: i32,
+    wanted: Wanted,
+}
+
 /// What a pull comes to.
 struct Reading {
     code: i32,
     remark: &'static str,
     header: PullMessageResponse,
     found: Option<GetResult>,
-    /// Tags codes to wait for.
-    codes: Codes,
 }
 
 /// Why a pull is refused.
@@ -75,27 +86,56 @@ pub(crate) fn handle(context: &Arc<BrokerContext>, request: &Command<'_>, respon
         return responder.defer(request);
     }
     let pull = Pull { header, lite: request.code == code::LITE_PULL_MESSAGE, language: request.language };
-    let reading = match pull.read(context, None) {
-        Ok(reading) => reading,
+    let plan = match pull.plan(context, None) {
+        Ok(plan) => plan,
         Err(refusal) => return refuse(responder, &refusal),
     };
+    if kind == LaneKind::Net && pull.is_slow(context, &plan.wanted) {
+        return responder.defer(request);
+    }
+    let reading = pull.read(context, &plan, pull.header.queue_offset);
     pull.commit(context);
     if reading.code == response::PULL_NOT_FOUND && pull.header.sys_flag & sysflag::PULL_SUSPEND != 0 {
-        return pull.wait(context, responder, reading.codes);
+        return pull.wait(context, responder, plan.wanted);
     }
     pull.answer(context, responder, reading);
 }
 
-/// Executes a pull that is held no longer: whatever there is now is its answer.
-pub(crate) fn execute_held(context: &BrokerContext, waiting: Waiting) {
-    let Waiter { codes, value: HeldPull { pull, responder }, .. } = waiting;
-    if !responder.connection().is_open() {
-        return responder.silent();
+/// Executes a pull that is held no longer: whatever there is now is its answer, unless it was woken by messages that are not for it.
+pub(crate) fn execute_held(context: &BrokerContext, mut waiting: Waiting) {
+    loop {
+        if !waiting.value.responder.connection().is_open() {
+            return waiting.value.responder.silent();
+        }
+        let reading = match waiting.value.pull.read_held(context, &mut waiting.wanted, &mut waiting.offset) {
+            Ok(reading) => reading,
+            Err(refusal) => return refuse(waiting.value.responder, &refusal),
+        };
+        match wait_on(context, waiting, &reading) {
+            ControlFlow::Continue(Some(back)) => waiting = back,
+            ControlFlow::Continue(None) => return,
+            ControlFlow::Break(Waiter { value: HeldPull { pull, responder }, .. }) => return pull.answer(context, responder, reading),
+        }
     }
-    match pull.read(context, Some(codes)) {
-        Ok(reading) => pull.answer(context, responder, reading),
-        Err(refusal) => refuse(responder, &refusal),
+}
+
+/// Lets a woken pull wait behind what it has read and may not have. Breaks when the reading is its answer; the pull comes back when
+/// there is more to read already.
+fn wait_on(context: &BrokerContext, mut waiting: Waiting, reading: &Reading) -> ControlFlow<Waiting, Option<Waiting>> {
+    let nothing_for_it = reading.code == response::PULL_RETRY_IMMEDIATELY && reading.header.next_begin_offset > waiting.offset;
+    if waiting.ending == Ending::Over || !nothing_for_it {
+        return ControlFlow::Break(waiting);
     }
+    waiting.offset = reading.header.next_begin_offset;
+    ControlFlow::Continue(hold(context, waiting).err())
+}
+
+/// Holds a pull; it comes back, as if woken, when it cannot wait.
+fn hold(context: &BrokerContext, waiting: Waiting) -> Result<(), Waiting> {
+    let (topic, queue_id) = (waiting.value.pull.header.topic.to_string(), waiting.value.pull.header.queue_id);
+    let max_offset = || context.store.queue_bounds(&topic, queue_id).1;
+    let held = context.hold.hold(&topic, queue_id, Waiter { ending: Ending::Over, ..waiting }, max_offset);
+    held.map_err(|back| Waiter { ending: Ending::Perhaps, ..back })
 }
 
 fn refuse(responder: Responder, refusal: &Refusal) {
@@ -104,14 +144,19 @@ fn refuse(responder: Responder, refusal: &Refusal) {
 }
 
 impl Pull<'_> {
-    /// `own_codes`: what the request's own text came to, when it has been read before.
-    fn read(&self, context: &BrokerContext, own_codes: Option<Codes>) -> Result<Reading, Refusal> {
+    /// Checks the request. `own`: what its own text came to, when it has been read before.
+    fn plan(&self, context: &BrokerContext, own: Option<&Wanted>) -> Result<Plan, Refusal> {
         let group = self.check_group(context)?;
         let topic = self.check_topic(context)?;
-        let filter = self.filter(context, &group, own_codes)?;
+        let wanted = self.wanted(context, &group, own)?;
+        Ok(Plan { topic_sys_flag: topic.topic_sys_flag, group_sys_flag: group.group_sys_flag, wanted })
+    }
+
+    /// Looks up what there is from `offset` on.
+    fn read(&self, context: &BrokerContext, plan: &Plan, offset: i64) -> Reading {
         let mut header = PullMessageResponse {
-            topic_sys_flag: Some(topic.topic_sys_flag),
-            group_sys_flag: Some(group.group_sys_flag),
+            topic_sys_flag: Some(plan.topic_sys_flag),
+            group_sys_flag: Some(plan.group_sys_flag),
             ..PullMessageResponse::default()
         };
         let request = &self.header;
@@ -120,15 +165,40 @@ impl Pull<'_> {
         {
             (header.min_offset, header.max_offset) = context.store.queue_bounds(&request.topic, request.queue_id);
             header.next_begin_offset = offset;
-            let codes = SmallVec::new();
-            return Ok(Reading { code: response::PULL_OFFSET_MOVED, remark: "OFFSET_RESET", header, found: None, codes });
+            return Reading { code: response::PULL_OFFSET_MOVED, remark: "OFFSET_RESET", header, found: None };
         }
-        let found = context.store.get(&request.topic, request.queue_id, request.queue_offset, &self.limits(context), &filter);
+        let found = context.store.get(&request.topic, request.queue_id, offset, &self.limits(context), &PullFilter(&plan.wanted));
         header.next_begin_offset = found.next_begin_offset;
         header.min_offset = found.min_offset;
         header.max_offset = found.max_offset;
-        let (code, remark) = code_of(found.status, request.queue_offset);
-        Ok(Reading { code, remark, header, found: Some(found), codes: filter.codes })
+        let (code, remark) = code_of(found.status, offset);
+        Reading { code, remark, header, found: Some(found) }
+    }
+
+    /// Reads for a pull that was held. `offset` is behind messages that `wanted` has rejected; they are looked at again if what is wanted
+    /// has changed meanwhile. Both are those of the reading afterwards.
+    fn read_held(&self, context: &BrokerContext, wanted: &mut Wanted, offset: &mut i64) -> Result<Reading, Refusal> {
+        let asked = self.header.queue_offset;
+        let plan = self.plan(context, Some(wanted))?;
+        if !is_same(&plan.wanted, wanted) {
+            *offset = asked;
+        }
+        let mut reading = self.read(context, &plan, *offset);
+        if reading.code == response::PULL_NOT_FOUND && *offset > asked {
+            // As for any client that is to ask from another offset on.
+            (reading.code, reading.remark) = code_of(GetStatus::NoMatchedMessage, *offset);
+        }
+        *wanted = plan.wanted;
+        Ok(reading)
+    }
+
+    /// Whether the filter would keep a thread for long.
+    fn is_slow(&self, context: &BrokerContext, wanted: &Wanted) -> bool {
+        let Wanted::Matching(expression) = wanted else { return false };
+        let request = &self.header;
+        let behind = context.store.queue_bounds(&request.topic, request.queue_id).1.saturating_sub(request.queue_offset);
+        let units = usize::try_from(behind.min(SCANNED_UNITS)).unwrap_or(0);
+        expression.parts().saturating_mul(units) > NET_THREAD_PARTS
     }
 
     /// The broker's and the group's permissions.
@@ -182,16 +252,19 @@ impl Pull<'_> {
         Ok(topic)
     }
 
-    /// The filter: of the request's own text, or of the group's subscription.
-    fn filter(&self, context: &BrokerContext, group: &SubscriptionGroupConfig, own_codes: Option<Codes>) -> Result<TagFilter, Refusal> {
+    /// What passes: by the request's own text, or by the group's subscription.
+    fn wanted(&self, context: &BrokerContext, group: &SubscriptionGroupConfig, own: Option<&Wanted>) -> Result<Wanted, Refusal> {
         let request = &self.header;
+        if request.sys_flag & sysflag::PULL_CLASS_FILTER != 0 {
+            return Err(no_class_filter(&request.topic));
+        }
         if request.sys_flag & sysflag::PULL_SUBSCRIPTION != 0 {
-            if let Some(codes) = own_codes {
-                return Ok(TagFilter { codes });
+            if let Some(wanted) = own {
+                return Ok(wanted.clone());
             }
             let expression = request.subscription.as_deref().unwrap_or_default();
             let kind = request.expression_type.as_deref().unwrap_or(TAG);
-            return self.filter_of_text(context, expression, kind);
+            return self.wanted_by_text(context, expression, kind);
         }
         let name = &*request.consumer_group;
         let Some(online) = context.clients.consumer_group(name) else {
@@ -216,31 +289,56 @@ impl Pull<'_> {
             );
             return Err(Refusal::new(response::SUBSCRIPTION_NOT_LATEST, text));
         }
+        if subscription.class_filter_mode {
+            return Err(no_class_filter(&request.topic));
+        }
         if !subscription.is_tag() {
-            return Err(no_sql92(context));
+            return self.wanted_by_group(context, &online, subscription);
         }
         if subscription.is_all() || request.topic == topic::SCHEDULE_TOPIC {
-            return Ok(TagFilter::default());
+            return Ok(Wanted::Codes(Codes::new()));
         }
-        Ok(TagFilter::new(subscription.code_set.iter().copied().collect()))
+        Ok(of_codes(subscription.code_set.iter().copied().collect()))
     }
 
-    fn filter_of_text(&self, context: &BrokerContext, expression: &str, kind: &str) -> Result<TagFilter, Refusal> {
+    /// By the expression that the group's subscription has been compiled to. The two come with one heartbeat, so that there is no
+    /// `FILTER_DATA_NOT_LATEST` (28): an older expression than the subscription's.
+    fn wanted_by_group(&self, context: &BrokerContext, online: &ConsumerGroup, subscription: &SubscriptionData) -> Result<Wanted, Refusal> {
+        let (group, topic) = (&*self.header.consumer_group, &*self.header.topic);
+        if let Some(why) = context.no_sql92() {
+            return Err(Refusal::new(response::SYSTEM_ERROR, why));
+        }
+        let why = match online.expressions.get(topic) {
+            Some(Ok(expression)) => return Ok(Wanted::Matching(Arc::clone(expression))),
+            Some(Err(why)) => why.as_str(),
+            None => "it has no expression",
+        };
+        let text = format!("the subscription of group {group} to topic {topic}, version {}, is of no use: {why}", subscription.sub_version);
+        Err(Refusal::new(response::FILTER_DATA_NOT_EXIST, text))
+    }
+
+    fn wanted_by_text(&self, context: &BrokerContext, expression: &str, kind: &str) -> Result<Wanted, Refusal> {
         let topic = &*self.header.topic;
         let unreadable =
             |text| Refusal::new(response::SUBSCRIPTION_PARSE_FAILED, format!("parse the consumer's subscription failed: {text}"));
         subscription::check_length("subscription", topic, expression.len()).map_err(unreadable)?;
         if !kind.is_empty() && !kind.eq_ignore_ascii_case(TAG) {
-            return Err(no_sql92(context));
+            if !kind.eq_ignore_ascii_case(SQL92) {
+                return Err(unreadable(format!("the expression type {kind:?} of topic {topic} is neither TAG nor SQL92")));
+            }
+            if let Some(why) = context.no_sql92() {
+                return Err(Refusal::new(response::SYSTEM_ERROR, why));
+            }
+            return context.expressions.get(expression).map(Wanted::Matching).map_err(unreadable);
         }
         if expression == "*" || expression.trim().is_empty() {
-            return Ok(TagFilter::default());
+            return Ok(Wanted::Codes(Codes::new()));
         }
         let codes: Codes = subscription::tags(expression).map(hash::java_hash).collect();
         if codes.is_empty() {
             return Err(unreadable(subscription::no_tag(topic, expression)));
         }
-        Ok(if topic == topic::SCHEDULE_TOPIC { TagFilter::default() } else { TagFilter::new(codes) })
+        Ok(if topic == topic::SCHEDULE_TOPIC { Wanted::Codes(Codes::new()) } else { of_codes(codes) })
     }
 
     fn limits(&self, context: &BrokerContext) -> GetLimits {
@@ -263,20 +361,23 @@ impl Pull<'_> {
     }
 
     /// Waits for a message, if there is still none.
-    fn wait(self, context: &Arc<BrokerContext>, mut responder: Responder, mut codes: Codes) {
+    fn wait(self, context: &BrokerContext, mut responder: Responder, mut wanted: Wanted) {
         let config = &context.config;
         let wish_ms = self.header.suspend_timeout_millis.clamp(0, MAX_SUSPEND_MS);
         let wait_ms = if config.long_polling_enable { wish_ms } else { wish_ms.min(config.short_polling_ms.min(120_000) as i64) };
         let deadline_ms = context.clock.now_ms() + wait_ms;
         responder.hold();
         let pull = Box::new(self.into_owned());
-        let (topic, queue_id, offset) = (pull.header.topic.to_string(), pull.header.queue_id, pull.header.queue_offset);
-        codes.shrink_to_fit(); // what equal tags took is not to be held
+        let offset = pull.header.queue_offset;
         let owner = responder.connection().id().0;
-        let bytes = pull.heap_bytes();
-        let waiter = Waiter { offset, codes, deadline_ms, owner, bytes, value: HeldPull { pull, responder } };
-        let max_offset = || context.store.queue_bounds(&topic, queue_id).1;
-        if let Err(waiting) = context.hold.hold(&topic, queue_id, waiter, max_offset) {
+        let mut bytes = pull.heap_bytes();
+        match &mut wanted {
+            Wanted::Codes(codes) => codes.shrink_to_fit(), // what equal tags took is not to be held
+            Wanted::Matching(expression) if pull.header.sys_flag & sysflag::PULL_SUBSCRIPTION != 0 => bytes += expression.heap_bytes(),
+            Wanted::Matching(_) => {} // the group's
+        }
+        let waiting = Waiter { offset, wanted, deadline_ms, owner, bytes, ending: Ending::Over, value: HeldPull { pull, responder } };
+        if let Err(waiting) = hold(context, waiting) {
             execute_held(context, waiting);
         }
     }
@@ -304,7 +405,7 @@ impl Pull<'_> {
         size_of::<Self>() + self.header.consumer_group.len() + self.header.topic.len()
     }
 
-    /// What a held pull needs: the codes of its expression are kept instead of the text.
+    /// What a held pull needs: what its expression came to is kept instead of the text.
     fn into_owned(self) -> Pull<'static> {
         fn own(text: Cow<'_, str>) -> Cow<'static, str> {
             Cow::Owned(text.into_owned())
@@ -333,9 +434,9 @@ impl Pull<'_> {
     }
 }
 
-fn no_sql92(context: &BrokerContext) -> Refusal {
-    let why = if context.config.enable_property_filter { "not served by this version yet" } else { "enablePropertyFilter=false" };
-    Refusal::new(response::SYSTEM_ERROR, format!("{NO_SQL92}: {why}"))
+fn no_class_filter(topic: &str) -> Refusal {
+    let text = format!("the subscription to topic {topic} asks for a class filter, which no broker of this line runs: use tags or SQL92");
+    Refusal::new(response::SYSTEM_ERROR, text)
 }
 
 /// Response code and remark of a look-up at `offset`.
@@ -354,24 +455,41 @@ fn code_of(status: GetStatus, offset: i64) -> (i32, &'static str) {
     }
 }
 
-/// Passes messages of some tags by the hash in the consume queue; clients compare the texts.
-#[derive(Clone, Debug, Default)]
-struct TagFilter {
-    codes: Codes,
+/// Codes in any order, given any number of times.
+fn of_codes(mut codes: Codes) -> Wanted {
+    codes.sort_unstable();
+    codes.dedup();
+    Wanted::Codes(codes)
 }
 
-impl TagFilter {
-    /// A filter for codes in any order, given any number of times.
-    fn new(mut codes: Codes) -> Self {
-        codes.sort_unstable();
-        codes.dedup();
-        Self { codes }
+fn is_same(one: &Wanted, other: &Wanted) -> bool {
+    match (one, other) {
+        (Wanted::Codes(one), Wanted::Codes(other)) => one == other,
+        (Wanted::Matching(one), Wanted::Matching(other)) => Arc::ptr_eq(one, other),
+        _ => false,
     }
 }
 
-impl MessageFilter for TagFilter {
+/// Passes messages of some tags by the hash in the consume queue, clients compare the texts; or those that pass an expression.
+struct PullFilter<'a>(&'a Wanted);
+
+impl MessageFilter for PullFilter<'_> {
     fn matches_code(&self, tags_code: i64) -> bool {
-        self.codes.is_empty() || self.codes.binary_search(&(tags_code as i32)).is_ok()
+        match self.0 {
+            Wanted::Codes(codes) => codes.is_empty() || codes.binary_search(&(tags_code as i32)).is_ok(),
+            Wanted::Matching(_) => true,
+        }
+    }
+
+    fn matches_properties(&self, properties: &str) -> bool {
+        match self.0 {
+            Wanted::Codes(_) => true,
+            Wanted::Matching(expression) => expression.matches(properties),
+        }
+    }
+
+    fn needs_properties(&self) -> bool {
+        matches!(self.0, Wanted::Matching(_))
     }
 }
 
@@ -394,10 +512,11 @@ mod tests {
 
     #[test]
     fn tags_filter_by_hash() {
-        let filter = TagFilter::new(["TagC", "TagA", "TagC"].into_iter().map(hash::java_hash).collect());
-        assert_eq!(filter.codes.len(), 2);
+        let wanted = of_codes(["TagC", "TagA", "TagC"].into_iter().map(hash::java_hash).collect());
+        assert!(matches!(&wanted, Wanted::Codes(codes) if codes.len() == 2));
+        let filter = PullFilter(&wanted);
         assert!(filter.matches_code(hash::tags_code(Some("TagA"))));
         assert!(!filter.matches_code(hash::tags_code(Some("TagB"))) && !filter.matches_code(0));
-        assert!(TagFilter::default().matches_code(0));
+        assert!(PullFilter(&Wanted::Codes(Codes::new())).matches_code(0));
     }
 }

@@ -87,7 +87,9 @@ fn query_consume_queue(context: &Arc<BrokerContext>, request: &Command<'_>, resp
         let online = context.clients.consumer_group(group);
         let subscription = online.and_then(|online| online.subscriptions.get(&*header.topic).cloned());
         body.insert("subscriptionData".to_owned(), json!(subscription.as_deref()));
-        if subscription.is_none() {
+        if let Some(data) = context.filter_data.get(&header.topic, group) {
+            body.insert("filterData".to_owned(), json!(json!(data).to_string()));
+        } else if subscription.is_none() {
             body.insert("filterData".to_owned(), json!(format!("group {group} is not online or does not subscribe to {}", header.topic)));
         }
     }

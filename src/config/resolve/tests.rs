@@ -174,7 +174,6 @@ fn what_must_not_be_ignored_is_refused() {
         "storeType=defaultRocksDB",
         "authenticationEnabled=true",
         "enableControllerMode=true",
-        "storePathCommitLog=/a,/b",
     ] {
         let (_, findings) = broker(&[line]);
         assert_eq!(findings.refusals.len(), 1, "{line}: {findings:?}");
@@ -305,4 +304,45 @@ fn javas_files_load() {
     }
     let (_, findings) = namesrv(&["controllerDLegerGroup=group1", "controllerDLegerPeers=n0-127.0.0.1:9878", "controllerDLegerSelfId=n0"]);
     assert!(findings.errors.is_empty(), "{findings:?}");
+}
+
+#[test]
+fn recovery_reads_batches_unless_the_environment_says_false() {
+    let optimized = |text: Option<&'static str>| {
+        let environment = |name: &str| text.filter(|_| name == "ROCKETMQ_USE_OPTIMIZED_RECOVERY").map(str::to_owned);
+        Resolver::new(&raw(&[]), &environment).broker(Path::new("data")).store.optimized_recovery
+    };
+    for text in [None, Some("true"), Some(""), Some("0"), Some("no"), Some("FALSE"), Some(" false"), Some("garbage")] {
+        assert!(optimized(text), "{text:?}");
+    }
+    assert!(!optimized(Some("false")));
+}
+
+#[test]
+fn the_log_may_lie_on_several_paths() {
+    let paths = |splitter: Option<&'static str>, lines: &[&str]| {
+        let environment = |name: &str| splitter.filter(|_| name == "ROCKETMQ_BROKER_MULTIPATHSPLITTER").map(str::to_owned);
+        let raw = raw(lines);
+        let store = Resolver::new(&raw, &environment).broker(Path::new("data")).store;
+        (store.writable_commit_log_folders(), store.read_only_commit_log_paths)
+    };
+    let all = |paths: &[&str]| paths.iter().map(std::path::PathBuf::from).collect::<Vec<_>>();
+    assert_eq!(paths(None, &[]), (all(&["data/commitlog"]), all(&[])));
+    assert_eq!(paths(None, &["storePathCommitLog=/b, /a,"]), (all(&["/a", "/b"]), all(&[])), "ascending");
+    assert_eq!(paths(Some(":"), &["storePathCommitLog=/a,b:/c"]), (all(&["/a,b", "/c"]), all(&[])));
+    let lines = ["storePathCommitLog=/a,/b,/c", "readOnlyCommitLogStorePaths=/b,/old"];
+    assert_eq!(paths(None, &lines), (all(&["/a", "/c"]), all(&["/b", "/old"])));
+}
+
+#[test]
+fn what_a_start_does_with_a_damaged_store_can_be_told() {
+    let (config, findings) = broker(&[]);
+    let store = &config.store;
+    assert!(store.allow_empty_commit_log && !store.allow_commit_log_hole && !store.append_record_crc && !store.force_record_crc);
+    assert_eq!(findings, Findings::default());
+    let lines = ["allowEmptyCommitLog=false", "allowCommitLogHole=true", "enabledAppendPropCRC=true", "forceVerifyPropCRC=true"];
+    let (config, findings) = broker(&lines);
+    let store = &config.store;
+    assert!(!store.allow_empty_commit_log && store.allow_commit_log_hole && store.append_record_crc && store.force_record_crc);
+    assert_eq!(findings, Findings::default());
 }

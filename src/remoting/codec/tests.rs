@@ -157,7 +157,8 @@ fn random_damage() {
             }
         }
         let Ok(text) = std::str::from_utf8(&header) else { continue };
-        if let (Some(quick), Ok(general)) = (scan(text), general(&header)) {
+        let mut quick = empty_command();
+        if let (Some(()), Ok(general)) = (scan(text, &mut quick), general(&header)) {
             assert_eq!(
                 (quick.code, quick.flag, quick.opaque, quick.version),
                 (general.code, general.flag, general.opaque, general.version)

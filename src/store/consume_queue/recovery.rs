@@ -1,8 +1,9 @@
 //! What a start makes of a queue's files.
 //!
 //! The last three files are read forward: zeros, or a missing file, end the queue. What lies behind is given up and zeroed, so
-//! that it cannot come back when the queue has grown up to it; dispatching the log again restores it. The first read of a file
-//! is short: most of many queues are, and a start with 100 000 of them should take few system calls for each.
+//! that it cannot come back when the queue has grown up to it; dispatching the log again restores it, as far as the log still has the
+//! records. Where it has not, the numbering is kept: see [`Recovered::behind`]. The first read of a file is short: most of many queues
+//! are, and a start with 100 000 of them should take few system calls for each.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use crate::store::file_cache::failed;
 use crate::store::format::cq_unit::{CQ_UNIT_SIZE, CqUnit};
 use crate::store::fs::FsFile;
 
-use super::{NONE, QueueFiles, READ_UNITS, UNIT, cut_off};
+use super::{NONE, QueueFiles, READ_UNITS, UNIT, zero_behind};
 
 /// Files at the end of a queue that are read.
 const RECOVERED_FILES: usize = 3;
@@ -32,6 +33,43 @@ pub(super) struct Recovered {
     pub(super) first_present: Option<(i64, i64)>,
     /// Whether units behind the end had to be given up.
     pub(super) damaged: bool,
+    /// Of the units that had to be given up, the last one: its queue offset and its record's physical offset.
+    pub(super) behind: Option<(i64, i64)>,
+    /// What is to be done to the files before the queue is used.
+    pub(super) repairs: Vec<Repair>,
+}
+
+/// A change of a queue's files: made once the start is certain, since a start that is refused changes nothing.
+pub(in crate::store) enum Repair {
+    /// The file goes.
+    Remove(PathBuf),
+    /// What lies behind this position is zeroed.
+    ZeroBehind(PathBuf, u64),
+}
+
+impl Repair {
+    /// Does it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(in crate::store) fn apply(&self, files: &QueueFiles) -> Result<(), StoreError> {
+        match self {
+            Self::Remove(path) => {
+                files.fs.remove_file(path).map_err(failed("remove", path))?;
+                path.parent().map_or(Ok(()), |folder| files.fs.sync_dir(folder).map_err(failed("sync", folder)))
+            }
+            Self::ZeroBehind(path, at) => {
+                let file = files.fs.open(path, false).map_err(failed("open", path))?;
+                zero_behind(&*file, *at, files.file_size()).map_err(failed("truncate", path))
+            }
+        }
+    }
+}
+
+impl Recovered {
+    /// A queue without a file.
+    pub(super) const NOTHING: Self =
+        Self { first: 0, end: 0, max_physical: NONE, first_present: None, damaged: false, behind: None, repairs: Vec::new() };
 }
 
 struct FoundFile {
@@ -52,52 +90,80 @@ impl FoundFile {
     fn holds_data(&self, files: &QueueFiles, at: u64) -> Result<bool, StoreError> {
         holds_data(&*self.file(files)?, at, files.file_size()).map_err(failed("read", &self.path))
     }
+
+    /// The last unit at or behind a position that points at a record, with its queue offset.
+    fn last_present(&self, files: &QueueFiles, from: u64) -> Result<Option<(i64, CqUnit)>, StoreError> {
+        let file = self.file(files)?;
+        let mut buffer = vec![0; SCAN_BYTES];
+        let mut end = files.file_size();
+        while end > from {
+            let at = end.saturating_sub(SCAN_BYTES as u64).max(from);
+            let bytes = &mut buffer[..(end - at) as usize];
+            file.read_exact_at(bytes, at).map_err(failed("read", &self.path))?;
+            let place = CqUnit::decode_all(bytes).rposition(|unit| unit.is_present());
+            if let Some(place) = place {
+                let unit = CqUnit::decode(&bytes[place * CQ_UNIT_SIZE..]);
+                return Ok(Some((self.first + at as i64 / UNIT + place as i64, unit)));
+            }
+            end = at;
+        }
+        Ok(None)
+    }
 }
 
-/// Reads the last files of a queue forward up to the first hole, removes or zeroes what lies behind it.
+/// Reads the last files of a queue forward up to the first hole; what lies behind it is to be removed or zeroed.
 ///
 /// # Errors
 /// A file of a wrong length or name, or the system's; with the path.
 pub(super) fn recover_folder(files: &QueueFiles, folder: &Path) -> Result<Recovered, StoreError> {
-    let found = list_files(files, folder)?;
-    let Some(first) = found.first().map(|file| file.first) else {
-        return Ok(Recovered { first: 0, end: 0, max_physical: NONE, first_present: None, damaged: false });
-    };
+    let mut found = list_files(files, folder)?;
+    let Some(first) = found.first().map(|file| file.first) else { return Ok(Recovered::NOTHING) };
+    let mut given_up = split_at_gap(&mut found, files.units_per_file);
     let scanned = found.len().saturating_sub(RECOVERED_FILES);
     let mut scan = Scan { end: found[scanned].first, max_physical: NONE, first_present: None };
     let mut stopped_in = scanned;
     for (place, file) in found.iter().enumerate().skip(scanned) {
-        if file.first != scan.end {
-            break; // a file is missing in between
-        }
         stopped_in = place;
         if !scan.file(files, file)? {
             break;
         }
     }
-    let mut damaged = false;
-    for file in &found[stopped_in + 1..] {
-        damaged |= file.holds_data(files, 0)?;
-        files.fs.remove_file(&file.path).map_err(failed("remove", &file.path))?;
-    }
+    given_up.splice(..0, found.drain(stopped_in + 1..));
     let last = &found[stopped_in];
+    let (mut damaged, mut last_given_up, mut repairs) = (false, None, Vec::new());
+    for file in given_up.iter().rev() {
+        damaged |= file.holds_data(files, 0)?;
+        last_given_up = last_given_up.map_or_else(|| file.last_present(files, 0), |found| Ok(Some(found)))?;
+        repairs.push(Repair::Remove(file.path.clone()));
+    }
     let behind = ((scan.end - last.first) * UNIT) as u64;
     if behind < files.file_size() && last.holds_data(files, behind)? {
         damaged = true;
-        cut_off(&*last.file(files)?, behind, files.file_size()).map_err(failed("truncate", &last.path))?;
+        last_given_up = last_given_up.map_or_else(|| last.last_present(files, behind), |found| Ok(Some(found)))?;
+        repairs.push(Repair::ZeroBehind(last.path.clone(), behind));
     }
     if scan.end == last.first && stopped_in > 0 {
-        files.fs.remove_file(&last.path).map_err(failed("remove", &last.path))?;
+        repairs.push(Repair::Remove(last.path.clone()));
     }
     if damaged {
         log::warn!("consume queue has a hole, what lies behind is dispatched again: folder={} end={}", folder.display(), scan.end);
     }
-    let max_physical = match scan.max_physical {
-        NONE => last_present_end(&found[..stopped_in], files)?,
-        max_physical => max_physical,
-    };
+    let mut max_physical = scan.max_physical;
+    for file in found[..stopped_in].iter().rev().take_while(|_| scan.max_physical == NONE) {
+        if let Some((_, unit)) = file.last_present(files, 0)? {
+            max_physical = unit.end();
+            break;
+        }
+    }
     let first_present = if scanned == 0 { scan.first_present } else { None };
-    Ok(Recovered { first, end: scan.end, max_physical, first_present, damaged })
+    let behind = last_given_up.map(|(offset, unit)| (offset, unit.physical_offset));
+    Ok(Recovered { first, end: scan.end, max_physical, first_present, damaged, behind, repairs })
+}
+
+/// Takes out the files that do not continue those in front of them.
+fn split_at_gap(found: &mut Vec<FoundFile>, units_per_file: i64) -> Vec<FoundFile> {
+    let gap = found.windows(2).position(|pair| pair[1].first != pair[0].first + units_per_file);
+    gap.map_or_else(Vec::new, |place| found.split_off(place + 1))
 }
 
 /// The queue's files in order, all of the right length. A file without a byte was never begun, or a crash took all of it; it is removed.
@@ -121,8 +187,8 @@ fn list_files(files: &QueueFiles, folder: &Path) -> Result<Vec<FoundFile>, Store
         }
         if len != files.file_size() || at % files.file_size() as i64 != 0 {
             let why = format!(
-                "length {len} does not match mappedFileSizeConsumeQueue={} (set the key to the size the files were made with, or remove \
-                 the folder {} to have the queue rebuilt from the commit log)",
+                "length {len} does not match mappedFileSizeConsumeQueue={} (set the key to the size the files were made with, or remove the \
+                 folder {} and the file checkpoint to have the queue rebuilt from the commit log)",
                 files.file_size(),
                 folder.display()
             );
@@ -173,25 +239,6 @@ impl Scan {
         }
         Ok(true)
     }
-}
-
-/// End of the newest record that these files, all full, point at.
-fn last_present_end(found: &[FoundFile], files: &QueueFiles) -> Result<i64, StoreError> {
-    let mut buffer = vec![0; SCAN_BYTES];
-    for found in found.iter().rev() {
-        let file = found.file(files)?;
-        let mut end = files.file_size();
-        while end > 0 {
-            let from = end.saturating_sub(SCAN_BYTES as u64);
-            let bytes = &mut buffer[..(end - from) as usize];
-            file.read_exact_at(bytes, from).map_err(failed("read", &found.path))?;
-            if let Some(unit) = CqUnit::decode_all(bytes).rfind(CqUnit::is_present) {
-                return Ok(unit.end());
-            }
-            end = from;
-        }
-    }
-    Ok(NONE)
 }
 
 /// Whether anything but zeros lies in `at..len`. Holes are passed over.

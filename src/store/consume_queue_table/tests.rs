@@ -4,7 +4,6 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use super::*;
-use crate::store::consume_queue::CqUnit;
 use crate::store::testing::{TestFs, Trouble};
 
 const UNITS_PER_FILE: i64 = 50;
@@ -29,7 +28,7 @@ impl Store {
     fn try_reopen(&mut self) -> Result<(), StoreError> {
         let fs = TestFs { real: crate::store::RealFs, trouble: Arc::clone(&self.trouble) };
         self.table = ConsumeQueueTable::load(&self.config, Arc::new(fs))?;
-        Ok(())
+        self.table.repair_files()
     }
 
     fn reopen(&mut self) {
@@ -95,7 +94,7 @@ fn what_is_in_memory_and_on_disk_reads_the_same() {
     assert_eq!((queue.min_offset(), queue.max_offset(), queue.max_physical_offset()), (0, 121, 12_100));
     assert!(store.table.get("T", 1).is_none() && store.table.get("U", 0).is_none());
     assert_eq!(store.table.max_physical_offset(), 12_100);
-    store.table.settle(0);
+    store.table.settle(0, &[]);
     assert_eq!(queue.next_append_offset(), 121);
 }
 
@@ -187,7 +186,7 @@ fn a_new_queue_may_begin_anywhere() {
     store.table.flush(true).unwrap();
     assert_eq!(files(&store.folder.path().join("consumequeue/T/0")), ["00000000000000003000"]); // unit 150
     store.reopen();
-    store.table.settle(0);
+    store.table.settle(0, &[]);
     let queue = store.queue();
     assert_eq!((queue.min_offset(), queue.max_offset(), queue.max_physical_offset()), (173, 174, 17_400));
     assert_eq!(units(&queue, 172, 10), [CqUnit::FILLER, unit(173)]);
@@ -200,7 +199,7 @@ fn fillers_alone_keep_the_numbering_and_count_for_nothing() {
     store.table.flush(true).unwrap();
     store.table.truncate_behind(17_300).unwrap();
     for _ in 0..2 {
-        store.table.settle(0);
+        store.table.settle(0, &[]);
         let queue = store.queue();
         assert_eq!((queue.min_offset(), queue.max_offset(), queue.max_physical_offset()), (173, 173, -1));
         assert_eq!(queue.next_append_offset(), 173);
@@ -264,13 +263,13 @@ fn cleaning_follows_the_log() {
     assert!(store.queue().read(10, 1, &mut Vec::new()).is_err(), "the file is gone");
     store.table.flush(false).unwrap();
     store.reopen();
-    store.table.settle(6_050);
+    store.table.settle(6_050, &[]);
     assert_eq!((store.queue().min_offset(), store.queue().max_offset()), (61, 176));
     store.table.clean(1_000_000); // everything expired: the numbering stays
     let queue = store.queue();
     assert_eq!((queue.min_offset(), queue.max_offset(), files(&folder).len()), (176, 176, 1));
     store.reopen();
-    store.table.settle(1_000_000);
+    store.table.settle(1_000_000, &[]);
     assert_eq!((store.queue().min_offset(), store.queue().next_append_offset()), (176, 176));
 }
 
@@ -500,7 +499,7 @@ fn model() {
             let expected: Vec<CqUnit> = model.iter().skip((from - first) as usize).take(max).copied().collect();
             assert_eq!(units(&queue, from, max), expected, "{context} from {from} max {max}");
             if random.u32(0..10) == 0 && !model.is_empty() {
-                store.table.settle(0);
+                store.table.settle(0, &[]);
                 let present = model.iter().position(CqUnit::is_present).unwrap_or(model.len());
                 assert_eq!(queue.min_offset(), first + present as i64, "{context}");
             }

@@ -7,7 +7,8 @@
 //! | 12 | 8 | tags_code: hash of the tags; deliver time on the schedule topic |
 //!
 //! A crash may leave zeros (a page that never arrived), which are no unit because their size is 0, or a last unit whose
-//! tags code is cut by a page's end, which dispatching again mends. A filler stands for a queue offset without a record.
+//! tags code is cut by a page's end, which dispatching again mends. A filler stands for a queue offset without a record. Java brokers
+//! with `enableConsumeQueueExt` put the address of an extension unit where the tags code is: a number below all hashes.
 
 const PHYSICAL_OFFSET: usize = 0;
 const SIZE: usize = PHYSICAL_OFFSET + size_of::<i64>();
@@ -44,6 +45,11 @@ impl CqUnit {
     /// Whether it points at a record.
     pub(crate) fn is_present(&self) -> bool {
         self.is_valid() && *self != Self::FILLER
+    }
+
+    /// Whether its tags code is none, but an address in an extension file.
+    pub(crate) fn has_extension(&self) -> bool {
+        self.tags_code < i64::from(i32::MIN)
     }
 
     /// The bytes on disk.
@@ -96,5 +102,7 @@ mod tests {
         assert!(CqUnit::FILLER.is_valid() && !CqUnit::FILLER.is_present());
         assert!(CqUnit { physical_offset: 0, size: 91, tags_code: 0 }.is_present());
         assert!(!CqUnit { physical_offset: -1, size: 91, tags_code: 0 }.is_valid());
+        let has_extension = |tags_code| CqUnit { physical_offset: 0, size: 91, tags_code }.has_extension();
+        assert!(has_extension(i64::MIN) && has_extension(-2_147_483_649) && !has_extension(-2_147_483_648) && !has_extension(0));
     }
 }

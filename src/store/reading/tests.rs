@@ -116,8 +116,8 @@ fn a_missing_file_of_the_queue_is_passed_over() {
         store.append(&draft("T", 0, "", b""), TIME);
     }
     store.queues.flush(false).unwrap();
-    std::fs::remove_file(store.folder.path().join("consumequeue/T/0/00000000000000002000")).unwrap();
     store.queues = Arc::new(ConsumeQueueTable::load(&store.config, RealFs::shared()).unwrap());
+    std::fs::remove_file(store.folder.path().join("consumequeue/T/0/00000000000000002000")).unwrap();
     let summary = |offset| {
         let result = store.get(offset, &AllMessages);
         (result.status, result.messages, result.next_begin_offset)
@@ -130,13 +130,19 @@ fn a_missing_file_of_the_queue_is_passed_over() {
 }
 
 #[test]
-fn a_unit_that_points_behind_the_log_holds_nobody_up() {
+fn a_unit_that_points_behind_the_log_is_waited_for_until_it_cannot_be_mended() {
     let mut store = Store::new();
     let first = store.append(&draft("T", 0, "", b""), TIME);
     let wild = CqUnit { physical_offset: 1 << 50, size: 100, tags_code: 7 };
     store.queues.get("T", 0).unwrap().put(1, wild).unwrap();
     let result = store.get(0, &AllMessages);
-    assert_eq!((summary(&result), result.slices[0].len()), ((GetStatus::Found, 2, 0, 2), first.1 as usize));
+    assert_eq!((summary(&result), result.slices[0].len()), ((GetStatus::Found, 1, 0, 2), first.1 as usize));
+    assert_eq!(summary(&store.get(1, &AllMessages)), (GetStatus::OffsetFoundNull, 1, 0, 2));
+    assert_eq!(message_at(&store.log, &store.queues, "T", 0, 1), None);
+    let damaged = store.queues.take_damage();
+    assert_eq!(damaged.iter().map(|(queue, offset)| (queue.topic(), *offset)).collect::<Vec<_>>(), [("T", 1)]);
+    damaged[0].0.leave_damage(1);
+    assert_eq!(summary(&store.get(0, &AllMessages)), (GetStatus::Found, 2, 0, 2));
     assert_eq!(summary(&store.get(1, &AllMessages)), (GetStatus::MessageWasRemoving, 2, 0, 2));
     assert_eq!(message_at(&store.log, &store.queues, "T", 0, 1), Some((7, None)));
 }

@@ -605,12 +605,6 @@ impl FsFile for SimFile {
         self.real.write_all_at(bytes, at)
     }
 
-    fn zero(&self, at: u64, len: u64) -> io::Result<()> {
-        let mut state = self.begin(Call::Write)?;
-        state.dirty(self.id, at, len as usize);
-        self.real.zero(at, len)
-    }
-
     fn sync_data(&self) -> io::Result<()> {
         let mut state = self.disk.state.lock();
         let me = std::thread::current().id();

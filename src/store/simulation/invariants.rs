@@ -136,7 +136,7 @@ pub(crate) fn report_of_recovery(store: &MessageStore, start: &str) -> Vec<Strin
 }
 
 fn check_report(store: &MessageStore, start: &str, found: &mut Findings) {
-    let report = store.recovery_report();
+    let report = store.recovery();
     if report.truncated_bytes > 0 || report.sealed > 0 {
         found.add(format!("I6: the {start} repairs: {report}"));
     }

@@ -452,7 +452,7 @@ impl Life {
         (self.troubled, self.held) = (false, false);
         let store = MessageStore::open(self.config.clone(), Arc::clone(&self.fs), self.clock.clone())
             .map_err(|error| format!("the store does not open: {error}"))?;
-        self.note(format!("open: {}, end {}", store.recovery_report(), store.stats().max_physical_offset));
+        self.note(format!("open: {}, end {}", store.recovery(), store.stats().max_physical_offset));
         let found = invariants::of_open(&store, &self.config, &self.fs);
         let reconciled = self.model.reconcile(&store, loss);
         self.store = Some(store);

@@ -42,6 +42,7 @@ public final class Main {
         GroupCases.register(cases);
         QueryCases.register(cases);
         BodyCases.register(cases);
+        SqlCases.register(cases);
         return cases;
     }
 
