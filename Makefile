@@ -3,6 +3,7 @@
 CARGO ?= cargo
 PETREL := target/release/petrel
 ARGS ?=
+SEEDS ?= 1000
 
 ROUNDS ?= 200
 
@@ -24,6 +25,9 @@ check:          ## format, lints, documentation
 
 crash:          ## kills loaded brokers ROUNDS times (200) for each way of flushing
 	PETREL_CRASH_ROUNDS=$(ROUNDS) $(CARGO) test --release --quiet --test crash -- --nocapture
+
+sim:            ## power cuts, kills and failing calls from many seeds (SEEDS=1000; PETREL_SIM_SEED=n replays one)
+	PETREL_SIM_SEEDS=$(SEEDS) $(CARGO) test --quiet --profile sim --lib store::simulation
 
 interop: release ## official Java, Go, Python and JavaScript clients against a fresh server; stores to Java brokers and back
 	tests/interop/run --petrel $(PETREL) $(ARGS)

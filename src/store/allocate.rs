@@ -235,7 +235,14 @@ impl Allocator {
         }
     }
 
+    /// Not before the file in front of it is durable: a crash could take that one and leave a hole.
     fn create(&self, start: i64) -> Result<Arc<MappedFile>, StoreError> {
+        if let Some(last) = self.log.files().last()
+            && let Err(error) = last.make_durable(&*self.fs)
+        {
+            self.flusher.fail(error.to_string()); // its records may be lost, whatever a later sync says
+            return Err(error);
+        }
         let size = self.log.files().file_size();
         let path = self.guard.folder_of_new_file(start / size as i64).join(file_name(start));
         MappedFile::create(&*self.fs, &path, start, size).map(Arc::new)
@@ -243,21 +250,14 @@ impl Allocator {
 
     /// So that the flush thread does not have to. A file of which that fails is not used.
     fn make_durable(&self, file: &Arc<MappedFile>) -> bool {
-        let synced = file.file().sync_data().map_err(|error| format!("sync of {} failed: {error}", file.path().display()));
-        let folder = file.folder();
-        let synced =
-            synced.and_then(|()| self.fs.sync_dir(folder).map_err(|error| format!("sync of {} failed: {error}", folder.display())));
-        match synced {
-            Ok(()) => {
-                file.take_new_entry();
-                true
-            }
+        match file.make_durable(&*self.fs) {
+            Ok(()) => true,
             Err(why) if self.next.lock().file.take_if(|next| Arc::ptr_eq(next, file)).is_some() => {
                 log::warn!("next file not made ahead: {why}");
                 false
             }
             Err(why) => {
-                self.flusher.fail(why); // the appender has it already
+                self.flusher.fail(why.to_string()); // the appender has it already
                 false
             }
         }

@@ -67,6 +67,20 @@ impl Positions {
         (self.physic_timestamp.min(self.logics_timestamp) - MARGIN_MS).max(0)
     }
 
+    /// The same for a log that was found to end at `end`; start and store time of its last record. Nothing speaks of records behind it.
+    pub(super) fn of_log(self, end: i64, last_record: i64, last_store_timestamp: i64) -> Self {
+        let mut positions = Self { confirm_offset: last_record, flushed_offset: Some(end), queues_digest: 0, ..self };
+        if positions.logics_offset.max(positions.index_offset - 1) >= end {
+            positions.logics_offset = positions.logics_offset.min(last_record);
+            positions.logics_timestamp = positions.logics_timestamp.min(last_store_timestamp);
+            positions.physic_timestamp = positions.physic_timestamp.min(last_store_timestamp);
+            positions.index_timestamp = 0; // unknown: every file of the index is looked at
+            positions.index_offset = positions.index_offset.min(end);
+            positions.index_last = positions.index_last.min(last_record);
+        }
+        positions
+    }
+
     /// The same without what it says of consume queues: they have lost something, and all of the log is to be dispatched again until the
     /// next thorough flush.
     pub(super) fn without_queues(self) -> Self {
@@ -134,6 +148,8 @@ struct State {
     file: Option<Arc<dyn FsFile>>,
     written: Positions,
     synced: bool,
+    /// Its entry in the folder is not known to be durable.
+    new_entry: bool,
 }
 
 impl Checkpoint {
@@ -152,7 +168,7 @@ impl Checkpoint {
             positions = Positions::decode(&bytes);
             file = Some(opened);
         }
-        let state = Mutex::new(State { file, written: positions, synced: false });
+        let state = Mutex::new(State { new_entry: file.is_none(), file, written: positions, synced: false });
         Ok((Self { path, fs, state }, positions))
     }
 
@@ -173,7 +189,10 @@ impl Checkpoint {
         }
         if sync && !state.synced {
             file.sync_data().map_err(failed)?;
-            state.synced = true;
+            if state.new_entry {
+                self.fs.sync_dir(self.path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
+            }
+            (state.synced, state.new_entry) = (true, false);
         }
         Ok(())
     }
@@ -210,6 +229,25 @@ mod tests {
         assert_eq!([at(0), at(8), at(16), at(24), at(32), at(40), at(48), at(56), at(64)], [5_000, 4_000, 3, 4, 5, 6, 0, 0, 7]);
         assert_eq!([at(80), at(88), at(96)], [8, 9, 10]);
         assert_eq!(Checkpoint::load(folder.path(), RealFs::shared()).unwrap().1, positions);
+    }
+
+    #[test]
+    fn nothing_is_said_of_records_that_the_log_has_lost() {
+        let positions = Positions {
+            physic_timestamp: 50,
+            logics_timestamp: 40,
+            index_timestamp: 30,
+            logics_offset: 900,
+            index_offset: 1_000,
+            index_last: 900,
+            flushed_offset: Some(1_000),
+            ..Positions::default()
+        };
+        let whole = positions.of_log(1_000, 950, 60);
+        assert_eq!(whole, Positions { confirm_offset: 950, ..positions });
+        let cut = positions.of_log(900, 800, 20);
+        assert_eq!((cut.logics_offset, cut.logics_timestamp, cut.physic_timestamp, cut.index_timestamp), (800, 20, 20, 0));
+        assert_eq!((cut.confirm_offset, cut.flushed_offset, cut.index_offset, cut.index_last), (800, Some(900), 900, 800));
     }
 
     #[test]

@@ -800,6 +800,23 @@ impl ConsumeQueue {
         Ok((cut, NONE))
     }
 
+    /// After an abrupt stop: files with units of records behind `physical_offset` may be in the page cache alone, and so may their names.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn distrust_behind(&self, physical_offset: i64, maintenance: &mut Maintenance) -> Result<(), StoreError> {
+        if self.max_physical_offset() <= physical_offset {
+            return Ok(());
+        }
+        let first = self.state.lock().first;
+        let from = if physical_offset > 0 { self.find_cut(self.max_offset(), physical_offset)?.0.max(first) } else { first };
+        let Some(this) = self.this.upgrade() else { return Ok(()) };
+        let files = (self.files.file_of(from)..self.max_offset()).step_by(self.files.units_per_file as usize);
+        maintenance.unsynced.extend(files.map(|file| ((self.key, file), Arc::clone(&this))));
+        maintenance.changed_folders.extend(self.folder().ancestors().take(4).map(Path::to_owned)); // up to the store's root
+        Ok(())
+    }
+
     fn cut_files(&self, maintenance: &mut Maintenance, first: i64, keep: i64, on_disk: i64) -> Result<(), StoreError> {
         if keep >= on_disk {
             return Ok(());
@@ -813,11 +830,8 @@ impl ConsumeQueue {
         if keep < kept + self.files.units_per_file {
             let file = self.open_or_create(maintenance, kept)?;
             zero_behind(&*file, ((keep - kept) * UNIT) as u64, self.files.file_size()).map_err(failed("truncate", &self.path(kept)))?;
-            if let Some(this) = self.this.upgrade() {
-                maintenance.unsynced.insert((self.key, kept), this);
-            }
         }
-        Ok(())
+        self.files.fs.sync_dir(&self.folder()).map_err(failed("sync", &self.folder()))
     }
 
     /// Moves the min offset to the first unit whose record lies at or behind `min_physical_offset`; a queue whose records are all gone
@@ -978,7 +992,9 @@ pub(super) fn is_missing(error: &StoreError) -> bool {
     matches!(error, StoreError::Io(_, _, error) if error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Makes everything from `at` on zero.
+/// Makes everything from `at` on zero, durably: units that come back with a crash would stand for records that took their places in the
+/// log since.
 fn zero_behind(file: &dyn FsFile, at: u64, file_size: u64) -> io::Result<()> {
-    zero(file, at, file_size)
+    zero(file, at, file_size)?;
+    file.sync_data()
 }

@@ -184,6 +184,16 @@ impl ConsumeQueueTable {
         self.all().iter().try_for_each(|queue| queue.truncate_behind(end, &mut maintenance))
     }
 
+    /// After an abrupt stop: whatever the files hold of records behind `physical_offset` is synced (again) by the next [`ConsumeQueueTable::flush`]
+    /// that syncs. The last process may have written it and died before it did.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn distrust_behind(&self, physical_offset: i64) -> Result<(), StoreError> {
+        let mut maintenance = self.files.maintenance.lock();
+        self.all().iter().try_for_each(|queue| queue.distrust_behind(physical_offset, &mut maintenance))
+    }
+
     /// Removes from the disk what [`ConsumeQueueTable::load`] gave up. Before anything else is done with the queues.
     ///
     /// # Errors
@@ -353,7 +363,7 @@ impl ConsumeQueueTable {
         drop(guard);
         let mut outcome = Ok(());
         for topic in topics.iter().filter(|topic| is_one_component(topic)) {
-            outcome = outcome.and(self.remove_folder(&mut maintenance, &self.files.root.join(topic), &self.files.root));
+            outcome = outcome.and(self.remove_folder(&self.files.root.join(topic), &self.files.root));
         }
         outcome.map(|()| true)
     }
@@ -376,10 +386,11 @@ impl ConsumeQueueTable {
         }
     }
 
-    fn remove_folder(&self, maintenance: &mut Maintenance, folder: &Path, parent: &Path) -> Result<(), StoreError> {
+    /// Durably: units that come back with a crash would stand for records that took their places in the log since.
+    fn remove_folder(&self, folder: &Path, parent: &Path) -> Result<(), StoreError> {
         if self.files.fs.exists(folder) {
             self.files.fs.remove_dir_all(folder).map_err(failed("remove", folder))?;
-            maintenance.changed_folders.insert(parent.to_owned());
+            self.files.fs.sync_dir(parent).map_err(failed("sync", parent))?;
         }
         Ok(())
     }
@@ -396,7 +407,7 @@ impl ConsumeQueueTable {
         for queue in self.all() {
             if hidden(&queue) {
                 let topic = self.files.root.join(queue.topic());
-                self.remove_folder(&mut maintenance, &topic.join(queue.queue_id().to_string()), &topic)?;
+                self.remove_folder(&topic.join(queue.queue_id().to_string()), &topic)?;
             } else if marked(&queue) {
                 queue.clean(marks.of(queue.topic()), &mut maintenance)?;
             }

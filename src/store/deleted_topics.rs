@@ -103,6 +103,18 @@ impl DeletedTopics {
         Ok(Self { fs, path, marks: RwLock::new(marks.clone()), change: Mutex::new(marks) })
     }
 
+    /// After an abrupt stop: the last process may have died before the file's name was durable, and the marks are about to be acted on.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn make_durable(&self) -> Result<(), StoreError> {
+        let folder = self.path.parent().filter(|folder| self.fs.exists(folder));
+        for folder in folder.into_iter().flat_map(|folder| [Some(folder), folder.parent()]).flatten() {
+            self.fs.sync_dir(folder).map_err(|error| StoreError::Io("sync", folder.to_owned(), error))?;
+        }
+        Ok(())
+    }
+
     /// The marks as they count now. As long as the guard lives no deletion takes effect.
     pub(super) fn read(&self) -> RwLockReadGuard<'_, Marks> {
         self.marks.read()

@@ -45,6 +45,8 @@ pub(super) struct Parts {
     pub(super) index: Option<Arc<Index>>,
     /// Where it is written down.
     pub(super) checkpoint: Checkpoint,
+    /// Told of a sync that failed: what was dirty may count as clean and yet not be on disk.
+    pub(super) sync_failed: Box<dyn Fn(&str) + Send + Sync>,
 }
 
 /// The thread's shared side.
@@ -127,6 +129,9 @@ impl DerivedFlusher {
         let mut state = self.state.lock();
         let result = self.flush_locked(&mut state, last, to_make_room);
         let failing = result.is_err();
+        if let Err(error @ StoreError::Io("sync", ..)) = &result {
+            (self.parts.sync_failed)(&error.to_string());
+        }
         match result {
             Err(error) if !state.failing => log::error!("derived files cannot be flushed, messages are not affected: {error}"),
             Ok(()) if state.failing => log::info!("derived files are flushed again"),
@@ -194,7 +199,8 @@ impl DerivedFlusher {
 /// Flushes the index; what it then has on disk of the records before `dispatched` goes into the checkpoint with it.
 fn note_index(positions: &mut Positions, index: &Index, dispatched: i64) -> Result<(), StoreError> {
     let (_, last) = index.last();
-    positions.index_timestamp = positions.index_timestamp.max(index.flush()?);
+    index.flush()?;
+    positions.index_timestamp = positions.index_timestamp.max(index.final_until(dispatched));
     positions.index_offset = dispatched;
     if last < dispatched {
         positions.index_last = last; // else of a record to come: what the field says already is still there

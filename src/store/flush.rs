@@ -247,18 +247,19 @@ impl Flusher {
         let timestamp = self.log.last_store_timestamp(); // before the offset: belongs to a record at or before it
         let target = self.log.max_offset();
         for file in self.log.files().between(self.log.flushed_offset(), target) {
-            if file.take_new_entry()
-                && let Err(error) = self.fs.sync_dir(file.folder())
-            {
-                return self.fail(format!("sync of {} failed: {error}", file.folder().display()));
+            if let Err(error) = file.make_durable(&*self.fs) {
+                return self.fail(error.to_string());
             }
             self.syncs.fetch_add(1, Ordering::Relaxed);
-            if let Err(error) = file.file().sync_data() {
+            if let Err(error) = file.sync() {
                 return self.fail(sync_failed(&error, &file));
             }
             if file.file().is_linked().is_ok_and(|linked| !linked) {
                 return self.fail(format!("{} was removed while the broker writes to it", file.path().display()));
             }
+        }
+        if self.failure().is_some() {
+            return; // someone else's sync has failed meanwhile, or before an interval that was waited for
         }
         self.log.set_flushed(target);
         self.flushed_timestamp.store(timestamp, Ordering::Release);

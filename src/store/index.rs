@@ -50,6 +50,8 @@ struct Io {
     retry_at: Option<Instant>,
     /// Largest number that a file was named by.
     newest: i64,
+    /// Entries of records up to here were taken out and may come back with a crash.
+    cut_to: i64,
 }
 
 #[derive(Default)]
@@ -90,6 +92,7 @@ impl Index {
         let geometry = Geometry { slots: config.index_slots.max(1), entries: config.index_entries.max(2) };
         let index = Self { fs, folder: config.root.join("index"), geometry, io: Mutex::default(), state: Mutex::default() };
         let (mut files, mut repaired, mut newest) = (Vec::new(), Vec::new(), 0);
+        let mut cut_to = 0;
         for (path, is_folder) in index.fs.list(&index.folder).map_err(failed("list", &index.folder))? {
             let Some(number) = file_number(&path).filter(|_| !is_folder) else { continue };
             newest = number;
@@ -99,10 +102,14 @@ impl Index {
             match IndexFile::open(&*index.fs, &path, geometry)? {
                 Ok((file, header)) => {
                     let mut known = Known { file: Arc::new(file), header };
+                    cut_to = cut_to.max(header.end_physical_offset);
                     let unsafe_pages = safe_timestamp.is_some_and(|safe| header.end_timestamp > safe || header.count == 1);
                     if unsafe_pages || !known.file.agrees(&header)? {
                         match known.file.repair(header) {
-                            Ok(header) => known.header = header,
+                            Ok(header) => {
+                                known.header = header;
+                                cut_to = cut_to.max(header.end_physical_offset);
+                            }
                             Err(error) => {
                                 log::error!("index file not repaired, its keys are not found until the next start: {error}");
                                 continue;
@@ -120,7 +127,9 @@ impl Index {
                 }
             }
         }
-        *index.io.lock() = Io { unsynced: repaired, newest, ..Io::default() };
+        // names and bytes may be in the page cache alone: the last process may have died before it synced them
+        let folder_changed = safe_timestamp.is_some() && !files.is_empty();
+        *index.io.lock() = Io { unsynced: repaired, folder_changed, newest, cut_to, ..Io::default() };
         {
             let mut state = index.state.lock();
             state.files = files;
@@ -339,26 +348,40 @@ impl Index {
 
     // ---- maintenance ----
 
-    /// Makes what was added so far durable; returns the store time up to which full files are on disk (checkpoint field), 0 when none is full.
+    /// Makes what was added so far durable.
     ///
     /// # Errors
     /// The system's. A failed sync is final: every later flush fails with its reason.
-    pub(super) fn flush(&self) -> Result<i64, StoreError> {
+    pub(super) fn flush(&self) -> Result<(), StoreError> {
         let mut io = self.io.lock();
         if let Some(why) = &io.sync_failure {
             return Err(StoreError::Damaged(self.folder.clone(), why.clone()));
         }
         self.spill(&mut io)?;
-        if let Err(error) = self.sync(&mut io) {
-            io.sync_failure = Some(format!("a sync of the index failed, final until the store is opened again: {error}"));
-            return Err(error);
-        }
+        self.sync(&mut io)
+    }
+
+    /// Store time up to which files are full and will not change any more, if what is dispatched again after a crash begins at `again_from`
+    /// (checkpoint field; what was flushed counts); 0 when there is none.
+    pub(super) fn final_until(&self, again_from: i64) -> i64 {
         let state = self.state.lock();
-        let full = state.files.iter().rev().find(|known| known.header.count.unsigned_abs() >= self.geometry.entries);
-        Ok(full.map_or(0, |known| known.header.end_timestamp))
+        let is_final = |pair: &&[Known]| {
+            let (this, next) = (&pair[0].header, &pair[1].header);
+            let full = this.count.unsigned_abs() >= self.geometry.entries && this.end_physical_offset < again_from;
+            full && next.count > 1 && next.end_timestamp > this.end_timestamp // which tells them apart
+        };
+        state.files.windows(2).rev().find(is_final).map_or(0, |pair| pair[0].header.end_timestamp)
     }
 
     fn sync(&self, io: &mut Io) -> Result<(), StoreError> {
+        let outcome = self.sync_files(io);
+        if let Err(error) = &outcome {
+            io.sync_failure = Some(format!("a sync of the index failed, final until the store is opened again: {error}"));
+        }
+        outcome
+    }
+
+    fn sync_files(&self, io: &mut Io) -> Result<(), StoreError> {
         for file in std::mem::take(&mut io.unsynced) {
             if self.fs.exists(file.path()) {
                 file.sync()?;
@@ -372,7 +395,22 @@ impl Index {
         Ok(())
     }
 
-    /// Drops the entries of records at or behind `physical_offset`: recovery cut them off the log, or will put them again.
+    /// The log was recovered and ends here: drops the entries of records behind it, durably. Should they come back with a crash, they would
+    /// stand for records that took their places since.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn end_at(&self, physical_offset: i64) -> Result<(), StoreError> {
+        self.truncate_behind(physical_offset)?;
+        let mut io = self.io.lock();
+        if io.cut_to >= physical_offset.max(1) {
+            self.sync(&mut io)?;
+        }
+        io.cut_to = 0;
+        Ok(())
+    }
+
+    /// Drops the entries of records at or behind `physical_offset`, which recovery will put again.
     ///
     /// # Errors
     /// The system's.
@@ -384,6 +422,9 @@ impl Index {
             let emptied = last.header.count <= 1 || last.header.begin_physical_offset >= physical_offset;
             let header = if emptied { last.header } else { last.file.truncate_behind(last.header, physical_offset)? };
             io.folder_changed |= emptied;
+            if header != last.header {
+                io.unsynced.push(Arc::clone(&last.file));
+            }
             if emptied {
                 self.fs.remove_file(last.file.path()).map_err(failed("remove", last.file.path()))?;
             }
@@ -398,6 +439,31 @@ impl Index {
                 return Ok(());
             }
         }
+    }
+
+    /// After an abrupt stop before the first flush: removes the files behind the first that is not full. A crash has taken entries from
+    /// that one, and those behind would pass for all that is to be put again.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn truncate_behind_hole(&self) -> Result<(), StoreError> {
+        let mut io = self.io.lock();
+        let behind = {
+            let mut state = self.state.lock();
+            let is_full = |known: &&Known| known.header.count.unsigned_abs() >= self.geometry.entries;
+            let whole = state.files.iter().take_while(is_full).count();
+            let kept = state.files.len().min(whole + 1);
+            let behind = state.files.split_off(kept);
+            state.set_latest();
+            behind
+        };
+        for known in behind {
+            let path = known.file.path();
+            log::warn!("index file removed, entries in front of it are lost and will be put again: path={}", path.display());
+            (io.folder_changed, io.cut_to) = (true, i64::MAX);
+            self.fs.remove_file(path).map_err(failed("remove", path))?;
+        }
+        Ok(())
     }
 
     /// Deletes files whose last record lies before `min_physical_offset`; never the last file.

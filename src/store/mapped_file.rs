@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use memmap2::{Advice, MmapOptions, MmapRaw};
+use parking_lot::Mutex;
 
 use super::error::StoreError;
 use super::fs::{Fs, FsFile};
@@ -47,17 +48,27 @@ pub(super) struct MappedFile {
     storable: bool,
     /// The entry in the folder is not known to be durable.
     new_entry: AtomicBool,
+    /// A sync has failed: no later one means anything. Whoever syncs holds it, since the system tells of a failure once.
+    sync_failure: Mutex<Option<String>>,
     /// The appender has been given out.
     appended: AtomicBool,
 }
 
 impl MappedFile {
-    /// Creates a file of `size` bytes for the log from `start` on, sparse. Nothing is durable yet.
+    /// Creates a file of `size` bytes for the log from `start` on, sparse, or takes the one that is there. Nothing is durable yet. One at a time.
     ///
     /// # Errors
     /// The system's.
     pub(super) fn create(fs: &dyn Fs, path: &Path, start: i64, size: usize) -> Result<Self, StoreError> {
-        let file = fs.create_sized(path, size as u64).map_err(|error| StoreError::Io("create", path.to_owned(), error))?;
+        let failed = |what| move |error| StoreError::Io(what, path.to_owned(), error);
+        let file = if fs.exists(path) {
+            // never in the place of another: someone may append to it already
+            let file = fs.open(path, true).map_err(failed("create"))?;
+            file.set_len(size as u64).map_err(failed("extend"))?;
+            file
+        } else {
+            fs.create_sized(path, size as u64).map_err(failed("create"))?
+        };
         let mapped = Self::map(file, path, start, size, 0)?;
         mapped.new_entry.store(true, Ordering::Release);
         Ok(mapped)
@@ -86,6 +97,7 @@ impl MappedFile {
             in_place: IN_PLACE.contains(&kind),
             storable: STORABLE.contains(&kind),
             new_entry: AtomicBool::new(false),
+            sync_failure: Mutex::default(),
             appended: AtomicBool::new(false),
         })
     }
@@ -125,9 +137,30 @@ impl MappedFile {
         &self.file
     }
 
-    /// Whether its entry in the folder still has to be made durable; says so once.
-    pub(super) fn take_new_entry(&self) -> bool {
-        self.new_entry.swap(false, Ordering::AcqRel)
+    /// fdatasync.
+    ///
+    /// # Errors
+    /// The system's, from then on for ever: what was dirty may be forgotten.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        let mut failure = self.sync_failure.lock();
+        if let Some(why) = &*failure {
+            return Err(io::Error::other(why.clone()));
+        }
+        self.file.sync_data().inspect_err(|error| *failure = Some(error.to_string()))
+    }
+
+    /// Makes length, content and the entry in the folder durable, if the entry may not be.
+    ///
+    /// # Errors
+    /// The system's; nothing is known to be durable then.
+    pub(super) fn make_durable(&self, fs: &dyn Fs) -> Result<(), StoreError> {
+        if self.new_entry.load(Ordering::Acquire) {
+            let dir = self.path.parent().unwrap_or(Path::new("."));
+            self.sync().map_err(|error| StoreError::Io("sync", self.path.clone(), error))?;
+            fs.sync_dir(dir).map_err(|error| StoreError::Io("sync", dir.to_owned(), error))?;
+            self.new_entry.store(false, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// `len` bytes at position `at`, if they have been written. The slice keeps the file mapped.
@@ -313,7 +346,8 @@ mod tests {
     fn readers_see_what_was_appended_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let file = file(folder.path(), 3 * PAGE_SIZE);
-        assert!(file.take_new_entry() && !file.take_new_entry());
+        file.make_durable(&RealFs).unwrap();
+        assert!(!file.new_entry.load(Ordering::Acquire));
         let mut appender = file.appender().unwrap();
         assert!(file.appender().is_none(), "one appender");
         assert!(file.slice(0, 1).is_none());

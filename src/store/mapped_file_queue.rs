@@ -37,6 +37,11 @@ impl MappedFileQueue {
         self.files.load().first().cloned()
     }
 
+    /// The last file.
+    pub(super) fn last(&self) -> Option<Arc<MappedFile>> {
+        self.files.load().last().cloned()
+    }
+
     /// The file that holds a physical offset.
     pub(super) fn find(&self, offset: i64) -> Option<Arc<MappedFile>> {
         let files = self.files.load();
@@ -75,15 +80,17 @@ impl MappedFileQueue {
         self.start_behind(start).is_some()
     }
 
-    /// Takes the first file out, unless it is the last one too or ends behind `limit`.
+    /// The first file, unless it is the last one too or ends behind `limit`.
+    pub(super) fn removable(&self, limit: i64) -> Option<Arc<MappedFile>> {
+        let files = self.files.load();
+        files.first().filter(|first| files.len() > 1 && first.end() <= limit).cloned()
+    }
+
+    /// Takes the first file out, as [`MappedFileQueue::removable`].
     pub(super) fn remove_first(&self, limit: i64) -> Option<Arc<MappedFile>> {
         let _guard = self.change.lock();
-        let mut files = self.files.load().as_ref().clone();
-        if files.len() < 2 || files[0].end() > limit {
-            return None;
-        }
-        let first = files.remove(0);
-        self.files.store(Arc::new(files));
+        let first = self.removable(limit)?;
+        self.files.store(Arc::new(self.files.load()[1..].to_vec()));
         Some(first)
     }
 }

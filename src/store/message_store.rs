@@ -184,10 +184,15 @@ impl MessageStore {
         let dispatch = DispatchService::start(&config.tag, Arc::clone(&log), Arc::clone(&dispatcher), end)
             .map_err(|error| StoreError::Io("start a thread of", config.root.clone(), error))?;
         let dispatch = Arc::new(dispatch);
-        let positions = Positions { confirm_offset: last_record, flushed_offset: Some(end), queues_digest: 0, ..positions };
-        if let Err(error) = checkpoint.write(positions, false) {
+        // without a flushed offset a crash is not told from damage; what speaks of records that the log has lost would be taken for
+        // knowledge of those that follow in their places
+        let must_be_durable = positions.flushed_offset.is_none() || positions.logics_offset.max(positions.index_offset - 1) >= end.max(1);
+        let positions = positions.of_log(end, last_record, last_store_timestamp);
+        if let Err(error) = checkpoint.write(positions, must_be_durable) {
             log::warn!("checkpoint not written yet: {error}");
         }
+        let (marking, path) = (Arc::clone(&fs), config.root.join(SYNC_FAILED));
+        let mark = move |why: &str| mark_failed_sync(&*marking, &path, why);
         let derived = DerivedFlusher::new(
             derived_flush::Parts {
                 guard: Arc::clone(&guard),
@@ -198,6 +203,7 @@ impl MessageStore {
                 queues: Arc::clone(&queues),
                 index: index.clone(),
                 checkpoint,
+                sync_failed: Box::new(mark.clone()),
             },
             positions,
             (last_record, last_store_timestamp),
@@ -219,8 +225,7 @@ impl MessageStore {
                 .with_record_crc(config.append_record_crc);
         let follower = Arc::clone(&dispatch);
         flusher.on_flushed(move || follower.wake());
-        let mark = config.root.join(SYNC_FAILED);
-        flusher.on_failed(move |why| mark_failed_sync(&*fs, &mark, why));
+        flusher.on_failed(mark);
         Ok(Self {
             in_memory: reading::in_memory_bytes(config.in_memory_ratio),
             config,
@@ -241,6 +246,18 @@ impl MessageStore {
             running: Mutex::default(),
             stopped: Mutex::default(),
         })
+    }
+
+    /// All queues.
+    #[cfg(test)]
+    pub(super) fn queues(&self) -> &ConsumeQueueTable {
+        &self.queues
+    }
+
+    /// What `flush-cq` does at its next round; `thorough`: as the last one.
+    #[cfg(test)]
+    pub(super) fn flush_derived(&self, thorough: bool) -> bool {
+        self.derived.flush(thorough)
     }
 
     fn start_threads(&self, lock: StoreLock) -> std::io::Result<()> {
@@ -593,16 +610,24 @@ impl Loaded {
         }
         foreign::refuse_records_without_crc(config, &segments)?;
         let queues = Arc::new(ConsumeQueueTable::load(config, Arc::clone(fs))?);
+        if !clean {
+            queues.distrust_behind(positions.logics_offset)?;
+        }
         let safe_timestamp = (!clean).then_some(positions.index_timestamp);
         let index = if config.index_enable { Some(Arc::new(Index::load(config, Arc::clone(fs), safe_timestamp)?)) } else { None };
         let indexed = index.as_ref().map_or(0, |index| index.last().1);
         folders.check_for_a_log(config, &segments, queues.max_physical_offset().max(indexed))?;
-        if let Some(index) = index.as_ref().filter(|_| !clean && positions.index_offset > 0)
-            && let Err(error) = index.truncate_behind(positions.index_offset)
-        {
-            log::warn!("index not cut at what was flushed, keys may be missing in it: {error}");
+        if let Some(index) = index.as_ref().filter(|_| !clean) {
+            let flushed = positions.index_offset;
+            let cut = if flushed > 0 { index.truncate_behind(flushed) } else { index.truncate_behind_hole() };
+            if let Err(error) = cut {
+                log::warn!("index not cut at what was flushed, keys may be missing in it: {error}");
+            }
         }
         let deleted = Arc::new(DeletedTopics::load(&config.root, Arc::clone(fs))?);
+        if !clean {
+            deleted.make_durable()?;
+        }
         let dispatcher =
             Arc::new(Dispatcher::new(Arc::clone(&queues), index.clone(), Arc::clone(&deleted), config.delay_levels_ms.clone()));
         Ok(Self { folders, checkpoint, positions, queues, index, deleted, dispatcher, segments })

@@ -38,6 +38,8 @@ mod recovery;
 mod scan;
 mod seal;
 mod signal;
+#[cfg(test)]
+mod simulation;
 mod start_place;
 mod sys;
 #[cfg(test)]

@@ -169,7 +169,7 @@ impl Recovery<'_> {
         }
         self.write_tails();
         self.queues.truncate_behind(end_offset)?;
-        if let Some(Err(error)) = self.index.map(|index| index.truncate_behind(end_offset)) {
+        if let Some(Err(error)) = self.index.map(|index| index.end_at(end_offset)) {
             log::warn!("index not cut behind the log, keys may be missing in it: {error}");
         }
         self.queues.settle(self.segments.first().map_or(0, |segment| segment.start), &self.dispatcher.take_seals());
@@ -193,6 +193,10 @@ impl Recovery<'_> {
             self.distrust_checkpoint()?;
         }
         self.queues.repair_files()?;
+        if !self.clean && self.fs.exists(&self.config.root.join(SYNC_FAILED)) {
+            // what lies behind may count as on disk without being there: it is put, and so written, once more
+            self.queues.truncate_behind(self.positions.logics_offset)?;
+        }
         self.queues.remove_deleted(&self.deleted.read())?;
         let Some(first) = self.segments.first().filter(|_| !self.clean || !as_noted) else { return Ok(()) };
         // a crash cannot have touched what had been synced
@@ -416,14 +420,11 @@ impl Recovery<'_> {
     /// Removes the files behind the one in which the log ends, and zeroes the rest of that one. Returns the bytes that were
     /// not zero.
     fn cut(&mut self, end: Place, reason: &str) -> Result<u64, StoreError> {
-        let mut changed = BTreeSet::new();
         for segment in self.segments.drain(end.index + 1..).rev() {
-            // the last first: no hole if this is cut short
+            let folder = segment.path.parent().unwrap_or(Path::new(".")).to_owned();
             log::warn!("file behind the end of the log removed: path={}", segment.path.display());
-            changed.extend(segment.path.parent().map(Path::to_owned));
             self.fs.remove_file(&segment.path).map_err(|error| StoreError::Io("remove", segment.path, error))?;
-        }
-        for folder in changed {
+            // one after the other: a crash must not leave a hole
             self.fs.sync_dir(&folder).map_err(|error| StoreError::Io("sync", folder, error))?;
         }
         let segment = &self.segments[end.index];
@@ -450,6 +451,11 @@ impl Recovery<'_> {
         }
         for segment in &self.segments[first..=end.index] {
             segment.file.sync_data().map_err(|error| StoreError::Io("sync", segment.path.clone(), error))?;
+        }
+        let folders: BTreeSet<_> = self.segments.iter().filter_map(|segment| segment.path.parent()).collect();
+        for folder in folders.into_iter().filter(|_| !self.clean) {
+            // the last process may have died before it made the files' names durable
+            self.fs.sync_dir(folder).map_err(|error| StoreError::Io("sync", folder.to_owned(), error))?;
         }
         if failed_before {
             self.fs.remove_file(&mark).map_err(|error| StoreError::Io("remove", mark, error))?;

@@ -12,7 +12,7 @@ use crate::common::sysflag;
 
 use super::append::blank;
 use super::error::StoreError;
-use super::fs::Fs;
+use super::fs::{Fs, zero};
 use super::mapped_file_queue::Segment;
 use super::scan::Place;
 
@@ -103,7 +103,8 @@ impl Seals {
     }
 }
 
-/// Whether the hole has a sector of zeros: that much never arrived at the disk.
+/// Whether the hole has a sector of zeros: that much never arrived at the disk. Of the sector in which the hole begins, what
+/// belongs to the hole counts: what lies before may have been there already.
 ///
 /// # Errors
 /// The system's.
@@ -111,6 +112,13 @@ pub(super) fn has_zero_sector(segment: &Segment, hole: Hole) -> Result<bool, Sto
     let failed = |error| StoreError::Io("read", segment.path.clone(), error);
     let mut at = hole.place.at.next_multiple_of(SECTOR);
     let mut buffer = vec![0; BATCH];
+    let head = at - hole.place.at;
+    if head >= size_of::<i32>() && at <= hole.end {
+        segment.file.read_exact_at(&mut buffer[..head], hole.place.at as u64).map_err(failed)?;
+        if buffer[..head].iter().all(|byte| *byte == 0) {
+            return Ok(true); // the size of a record is not 0
+        }
+    }
     while at + SECTOR <= hole.end {
         let len = BATCH.min((hole.end - at) / SECTOR * SECTOR);
         segment.file.read_exact_at(&mut buffer[..len], at as u64).map_err(failed)?;
@@ -175,6 +183,9 @@ pub(super) fn fill(
     };
     let (ranges, blank_at) = hole.layout(seals, known, file_size);
     if let Some(at) = blank_at {
+        // a unit may still point at what lies behind the blank record: it must not pass for a message
+        let zeroed = zero(&*segment.file, (at + record::BLANK_SIZE) as u64, hole.end as u64);
+        zeroed.map_err(|error| StoreError::Io("seal damage in", segment.path.clone(), error))?;
         write(&blank(hole.end - at), at)?;
     }
     for range in &ranges {

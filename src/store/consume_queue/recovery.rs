@@ -54,7 +54,10 @@ impl Repair {
     /// The system's.
     pub(in crate::store) fn apply(&self, files: &QueueFiles) -> Result<(), StoreError> {
         match self {
-            Self::Remove(path) => files.fs.remove_file(path).map_err(failed("remove", path)),
+            Self::Remove(path) => {
+                files.fs.remove_file(path).map_err(failed("remove", path))?;
+                path.parent().map_or(Ok(()), |folder| files.fs.sync_dir(folder).map_err(failed("sync", folder)))
+            }
             Self::ZeroBehind(path, at) => {
                 let file = files.fs.open(path, false).map_err(failed("open", path))?;
                 zero_behind(&*file, *at, files.file_size()).map_err(failed("truncate", path))
@@ -168,12 +171,11 @@ fn split_at_gap(found: &mut Vec<FoundFile>, units_per_file: i64) -> Vec<FoundFil
     gap.map_or_else(Vec::new, |place| found.split_off(place + 1))
 }
 
-/// The queue's files in order, all of the right length. A last file without a byte was never begun and is removed.
+/// The queue's files in order, all of the right length. A file without a byte was never begun, or a crash took all of it; it is removed.
 fn list_files(files: &QueueFiles, folder: &Path) -> Result<Vec<FoundFile>, StoreError> {
     let mut found = Vec::new();
     let entries = files.fs.list(folder).map_err(failed("list", folder))?;
-    let count = entries.len();
-    for (place, (path, is_folder)) in entries.into_iter().enumerate() {
+    for (path, is_folder) in entries {
         if is_folder {
             continue;
         }
@@ -183,7 +185,7 @@ fn list_files(files: &QueueFiles, folder: &Path) -> Result<Vec<FoundFile>, Store
         };
         let file = files.fs.open(&path, false).map_err(failed("open", &path))?;
         let len = file.len().map_err(failed("stat", &path))?;
-        if len == 0 && place + 1 == count {
+        if len == 0 {
             log::warn!("consume queue file has no byte, removed: path={}", path.display());
             files.fs.remove_file(&path).map_err(failed("remove", &path))?;
             continue;

@@ -62,7 +62,8 @@ fn a_file_is_apaches() {
     store.index.put("T", "a", 1_000, DAY).unwrap(); // hash 81906: slot 0
     store.index.put("T", "b", 1_000, DAY).unwrap(); // hash 81907: slot 1
     store.index.put("T", "d", 2_000, DAY + 61_999).unwrap(); // hash 81909: slot 0
-    assert!(store.index.flush().unwrap() == 0, "no file is full");
+    store.index.flush().unwrap();
+    assert_eq!(store.index.final_until(i64::MAX), 0, "no file is full");
     let path = &store.files()[0];
     let name = path.file_name().unwrap().to_str().unwrap();
     assert!(name.len() == 17 && name.starts_with("20"), "{name}");
@@ -276,7 +277,8 @@ fn cleaning_keeps_the_last_file() {
     for record in 1..=35 {
         store.index.put("T", "k", record * 10, DAY + record).unwrap();
     }
-    assert_eq!(store.index.flush().unwrap(), DAY + 30);
+    store.index.flush().unwrap();
+    assert_eq!([301, 300, 101, 100].map(|again_from| store.index.final_until(again_from)), [DAY + 30, DAY + 20, DAY + 10, 0]);
     assert_eq!(store.files().len(), 4);
     store.index.clean(100);
     assert_eq!(store.files().len(), 4);

@@ -26,7 +26,7 @@ impl Work<'_> {
         let mut writers = QueueWriters::new(self.fs, work.join("consumequeue"), file_size, &plan.queues);
         let ends = replay::replay(config, self.fs, files, &examined.marks, &mut writers, index.as_ref(), progress)?;
         writers.finish(&ends)?;
-        index.map(|index| index.flush()).transpose()
+        index.map(|index| index.flush().map(|()| index.final_until(i64::MAX))).transpose()
     }
 
     /// Puts what was built in its places. What was there goes to the kept files; no place is ever empty in between.
