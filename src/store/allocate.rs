@@ -45,10 +45,19 @@ pub(super) struct Allocator {
     fs: Arc<dyn Fs>,
     guard: Arc<DiskGuard>,
     flusher: Arc<Flusher>,
-    next: Mutex<Option<Arc<MappedFile>>>,
+    next: Mutex<Next>,
     wake_at: AtomicI64,
     signal: Signal,
     stopping: AtomicBool,
+}
+
+/// The file behind the appender's. Its lock is held while a file of the log is made: two that make the same one would each have a file of
+/// their own, and what goes into the first is gone.
+struct Next {
+    /// Made ahead.
+    file: Option<Arc<MappedFile>>,
+    /// Start of the last file that the appender was given; -1 before the first.
+    given: i64,
 }
 
 /// What the thread remembers between rounds.
@@ -86,22 +95,25 @@ impl Allocator {
             fs,
             guard,
             flusher,
-            next: Mutex::default(),
+            next: Mutex::new(Next { file: None, given: -1 }),
             wake_at: AtomicI64::new(i64::MAX),
             signal: Signal::default(),
             stopping: AtomicBool::new(false),
         })
     }
 
-    /// The file that starts at `start`: the one made ahead, or a new one.
+    /// The file that starts at `start`: the one made ahead, or a new one. Only the appender.
     ///
     /// # Errors
     /// The system's.
     pub(super) fn take(&self, start: i64) -> Result<Arc<MappedFile>, StoreError> {
-        if let Some(next) = self.next.lock().take_if(|next| next.start() == start) {
-            return Ok(next);
-        }
-        self.create(start)
+        let mut next = self.next.lock();
+        let file = match next.file.take_if(|next| next.start() == start) {
+            Some(file) => file,
+            None => self.create(start)?,
+        };
+        next.given = start;
+        Ok(file)
     }
 
     /// The appender has come to `offset`.
@@ -124,7 +136,7 @@ impl Allocator {
 
     /// After the thread has ended: removes the file made ahead that was never used.
     pub(super) fn discard(&self) {
-        if let Some(next) = self.next.lock().take()
+        if let Some(next) = self.next.lock().file.take()
             && self.log.files().find(next.start()).is_none() // not one that the appender had made meanwhile
             && let Err(error) = self.fs.remove_file(next.path())
         {
@@ -200,19 +212,18 @@ impl Allocator {
 
     /// The file behind the appender's; makes it, durably, if need be.
     fn next_file(&self, start: i64) -> Option<Arc<MappedFile>> {
-        if let Some(next) = self.next.lock().as_ref().filter(|next| next.start() == start) {
-            return Some(Arc::clone(next));
-        }
-        let made = self.create(start).and_then(|file| self.make_durable(&file).map(|()| file));
-        match made {
-            Ok(file) => {
-                let mut next = self.next.lock();
-                if self.log.max_offset() > start || self.log.files().find(start).is_some() {
-                    return None; // the appender was faster and made its own
-                }
-                *next = Some(Arc::clone(&file));
-                Some(file)
+        let made = {
+            let mut next = self.next.lock();
+            if let Some(next) = next.file.as_ref().filter(|next| next.start() == start) {
+                return Some(Arc::clone(next));
             }
+            if next.given >= start || self.log.max_offset() > start || self.log.files().find(start).is_some() {
+                return None; // the appender was faster and has its own
+            }
+            self.create(start).inspect(|file| next.file = Some(Arc::clone(file)))
+        };
+        match made {
+            Ok(file) => self.make_durable(&file).then_some(file),
             Err(StoreError::Io(_, path, error)) if is_no_space(&error) => {
                 self.guard.no_space(&path, &error);
                 None
@@ -230,13 +241,26 @@ impl Allocator {
         MappedFile::create(&*self.fs, &path, start, size).map(Arc::new)
     }
 
-    /// So that the flush thread does not have to.
-    fn make_durable(&self, file: &MappedFile) -> Result<(), StoreError> {
-        let dir = file.folder();
-        file.file().sync_data().map_err(|error| StoreError::Io("sync", file.path().to_owned(), error))?;
-        self.fs.sync_dir(dir).map_err(|error| StoreError::Io("sync", dir.to_owned(), error))?;
-        file.take_new_entry();
-        Ok(())
+    /// So that the flush thread does not have to. A file of which that fails is not used.
+    fn make_durable(&self, file: &Arc<MappedFile>) -> bool {
+        let synced = file.file().sync_data().map_err(|error| format!("sync of {} failed: {error}", file.path().display()));
+        let folder = file.folder();
+        let synced =
+            synced.and_then(|()| self.fs.sync_dir(folder).map_err(|error| format!("sync of {} failed: {error}", folder.display())));
+        match synced {
+            Ok(()) => {
+                file.take_new_entry();
+                true
+            }
+            Err(why) if self.next.lock().file.take_if(|next| Arc::ptr_eq(next, file)).is_some() => {
+                log::warn!("next file not made ahead: {why}");
+                false
+            }
+            Err(why) => {
+                self.flusher.fail(why); // the appender has it already
+                false
+            }
+        }
     }
 
     /// Reserves and prepares the next piece of `file` before `goal`.

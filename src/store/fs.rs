@@ -29,7 +29,8 @@ pub trait Fs: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// The system's.
     fn create_sized(&self, path: &Path, len: u64) -> io::Result<Arc<dyn FsFile>> {
-        if let Some(beside) = path.parent().and_then(beside_folder) {
+        let beside = path.parent().and_then(beside_folder).filter(|_| !self.exists(path)); // never in the place of another
+        if let Some(beside) = beside {
             let file = self.open(&beside, true)?;
             file.set_len(len)?;
             match self.rename(&beside, path) {

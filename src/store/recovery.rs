@@ -16,7 +16,7 @@ use crate::common::record::Record;
 
 use super::checkpoint::{Checkpoint, Positions};
 use super::config::StoreConfig;
-use super::consume_queue_table::ConsumeQueueTable;
+use super::consume_queue_table::{ConsumeQueueTable, is_one_component};
 use super::deleted_topics::DeletedTopics;
 use super::deleted_topics::Marks;
 use super::dispatch::{Dispatcher, Put, has_unit};
@@ -33,7 +33,7 @@ use super::start_place::{BEGIN, StartPlace, points_home};
 mod damage;
 mod witness;
 
-use witness::{Misnamed, Standing, Witness};
+use witness::{ANOTHERS, Misnamed, Standing, Witness};
 
 /// Units of consume queues that may wait in memory while recovery dispatches, bytes.
 const MAX_DIRTY_BYTES: usize = 16 << 20;
@@ -341,6 +341,11 @@ impl Recovery<'_> {
             self.dispatch(record, offset, walk);
             return Ok(false);
         }
+        if !is_one_component(record.topic) {
+            let why = "its topic cannot be one";
+            self.seal_misnamed(&Misnamed { place, size: record.total_size, identity: None, why }, walk, witness)?;
+            return Ok(true);
+        }
         match witness.release(record) {
             Some(Ok(waiting)) => self.dispatch_at(waiting, walk)?,
             Some(Err(misnamed)) => self.seal_misnamed(&misnamed, walk, witness)?,
@@ -352,9 +357,9 @@ impl Recovery<'_> {
                 self.dispatch(record, offset, walk);
                 queue.replace(record.queue_offset, self.dispatcher.unit_of(record, offset))?;
             }
-            Standing::Ahead(queue) => witness.keep_waiting(&queue, record.queue_offset, place, record.total_size),
+            Standing::Doubtful(queue) => witness.keep_waiting(&queue, record.queue_offset, place, record.total_size),
             Standing::Misnamed(identity) => {
-                let misnamed = Misnamed { place, size: record.total_size, identity: Some(identity) };
+                let misnamed = Misnamed { place, size: record.total_size, identity: Some(identity), why: ANOTHERS };
                 self.seal_misnamed(&misnamed, walk, witness)?;
                 return Ok(true);
             }

@@ -56,12 +56,9 @@ impl Recovery<'_> {
 
     /// A record that is not what it says is as good as lost.
     pub(super) fn seal_misnamed(&self, record: &Misnamed, walk: &mut Walk, witness: &mut Witness<'_>) -> Result<(), StoreError> {
-        let Misnamed { place, size, identity } = record;
+        let Misnamed { place, size, identity, why } = record;
         let hole = Hole { place: *place, end: place.at + size };
-        let why = match identity {
-            Some(identity) => format!("it says that it is another's than {identity}"),
-            None => "its queue offset is not in order".to_owned(),
-        };
+        let why = identity.as_ref().map_or_else(|| (*why).to_owned(), |identity| format!("{why}: it was {identity}"));
         let seals = self.seals(walk, *place)?;
         if hole.can_be_sealed(seals, self.file_size()) {
             self.seal(hole, seals, &why, false, walk, witness)?;

@@ -7,8 +7,8 @@
 //! - Any other is compared with the unit at its number. When that points elsewhere and a unit of another queue points at the record, the
 //!   record is not what it says, provided the neighbours of that unit are what they say: queues that another broker has filled with
 //!   shifted units accuse nobody.
-//! - A record whose number leaves a gap that no seal explains has to wait for the next one of its queue: if that is numbered below it,
-//!   it has claimed a wrong number.
+//! - A new record whose number leaves a gap that no seal explains, or is taken, has to wait for the next one of its queue: if that is
+//!   numbered as if there had been another in between, the one that waits has claimed a wrong number.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
@@ -23,6 +23,8 @@ use crate::store::mapped_file_queue::Segment;
 use crate::store::scan::{Place, read_record};
 use crate::store::seal::is_seal;
 
+/// What a record says when a queue knows better.
+pub(super) const ANOTHERS: &str = "it says that it is another's";
 /// Searches in queues that one recovery affords: with very many queues, and much damage, records are believed in the end.
 const MAX_SEARCHES: usize = 100_000;
 /// Units that are looked at behind the last one that a walk has come by.
@@ -67,6 +69,8 @@ pub(super) struct Misnamed {
     pub(super) size: usize,
     /// Whose it is, if a unit says so.
     pub(super) identity: Option<Identity>,
+    /// What is wrong with what it says.
+    pub(super) why: &'static str,
 }
 
 /// What is to be done with a record.
@@ -77,8 +81,8 @@ pub(super) enum Standing {
     Displaced(Arc<ConsumeQueue>),
     /// It is damaged: whose it is.
     Misnamed(Identity),
-    /// Its number lies ahead of its queue. [`Witness::keep_waiting`] until the next one of that queue.
-    Ahead(Arc<ConsumeQueue>),
+    /// Its number is not the next one of its queue. [`Witness::keep_waiting`] until the next record of that queue.
+    Doubtful(Arc<ConsumeQueue>),
 }
 
 /// A unit of a queue in some piece of the log.
@@ -94,6 +98,8 @@ struct Waiting {
     queue_offset: i64,
     place: Place,
     size: usize,
+    /// The number that was expected.
+    missing: i64,
 }
 
 /// One walk over the log, as the queues see it.
@@ -163,8 +169,9 @@ impl<'a> Witness<'a> {
                 }
             }
         }
-        if self.leaves_a_gap(&queue, number, offset) {
-            return Ok(Standing::Ahead(queue));
+        let is_taken = stored.is_some_and(|unit| unit.is_present() && unit.physical_offset < offset) && !displaced;
+        if is_taken && offset >= queue.max_physical_offset() || self.leaves_a_gap(&queue, number, offset) {
+            return Ok(Standing::Doubtful(queue));
         }
         self.seen.insert(key, number);
         Ok(if displaced { Standing::Displaced(queue) } else { Standing::Sound })
@@ -191,7 +198,8 @@ impl<'a> Witness<'a> {
 
     /// The record of that queue is neither dispatched nor given up yet.
     pub(super) fn keep_waiting(&mut self, queue: &ConsumeQueue, queue_offset: i64, place: Place, size: usize) {
-        self.waiting.insert(address(queue), Waiting { queue_offset, place, size });
+        let missing = queue.max_offset();
+        self.waiting.insert(address(queue), Waiting { queue_offset, place, size, missing });
     }
 
     /// A record has come that may tell of one that waits. `Ok` is the place of one that was right, `Err` one that was not.
@@ -200,12 +208,13 @@ impl<'a> Witness<'a> {
             return None;
         }
         let key = address(&*self.queues.get(record.topic, record.queue_id)?);
-        let Waiting { queue_offset, place, size } = self.waiting.remove(&key)?;
-        if queue_offset < record.queue_offset {
+        let Waiting { queue_offset, place, size, missing } = self.waiting.remove(&key)?;
+        let continues = if queue_offset < missing { record.queue_offset != missing + 1 } else { queue_offset < record.queue_offset };
+        if continues {
             self.seen.insert(key, queue_offset);
             return Some(Ok(place));
         }
-        Some(Err(Misnamed { place, size, identity: None }))
+        Some(Err(Misnamed { place, size, identity: None, why: "its queue offset is not in order" }))
     }
 
     /// Those that still wait when the walk is over, in the order of the log.
@@ -249,7 +258,7 @@ impl<'a> Witness<'a> {
             && !self.is_sealed(unit.physical_offset)
             && self.claim_at(unit.physical_offset)?.is_some_and(|(claim, size)| claim != identity && size == unit.size as usize)
             && self.neighbours_are_right(queue, offset)?;
-        Ok(wrong.then_some(Misnamed { place, size: unit.size as usize, identity: Some(identity) }))
+        Ok(wrong.then_some(Misnamed { place, size: unit.size as usize, identity: Some(identity), why: ANOTHERS }))
     }
 
     /// Whose the record is, when it is not what it says.

@@ -868,7 +868,37 @@ fn denied() {
     denied("checkpoint", false);
 }
 
-// ---- the keys that two rows name ----
+// ---- beside the rows ----
+
+/// The thread that makes files ahead is slow, and the appender makes the file itself meanwhile: neither takes the other's place.
+#[test]
+fn a_file_of_the_log_is_made_by_one_only() {
+    for mode in BOTH {
+        let folder = tempfile::tempdir().unwrap();
+        let hook = move |path: &Path, create| {
+            let begins = create && path.to_string_lossy().contains("commitlog");
+            let ahead = begins && std::thread::current().name().is_some_and(|name| name.ends_with("alloc"));
+            let files = || path.parent().map(|root| std::fs::read_dir(root.join("commitlog")).map_or(0, Iterator::count));
+            let (begin, before) = (Instant::now(), files());
+            while ahead && files() == before && begin.elapsed() < Duration::from_millis(100) {
+                std::thread::yield_now();
+            }
+            Ok(())
+        };
+        let config = base_config(folder.path(), mode);
+        let store = open_with(config.clone(), Arc::new(Hooked(Box::new(hook)))).unwrap();
+        let sent = fill_log(&store, 6 * FILE_SIZE as i64, 3_000);
+        settled(&store);
+        assert!(store.shutdown(DEADLINE).clean);
+        drop(store);
+        let stopped = Stopped { folder, config, mode, stop: Stop::Clean, sent };
+        for file in 0..6 {
+            let bytes = std::fs::read(stopped.log_file(file * FILE_SIZE)).unwrap();
+            assert_eq!(Record::parse(&bytes).unwrap().physical_offset as usize, file * FILE_SIZE);
+        }
+        opens_and_holds(&stopped, &Opens::default());
+    }
+}
 
 #[test]
 fn a_hole_in_the_log_is_crossed_when_it_may() {

@@ -387,6 +387,76 @@ fn shifted_queues_of_another_broker_accuse_nobody() {
     assert!(lost_files(&stopped).is_empty());
 }
 
+/// Whatever happens to some bytes in front of the last record: no message is lost whose bytes were not touched, and the invariants hold.
+/// More with `PETREL_DAMAGE_CASES`.
+#[test]
+fn random_damage_costs_at_most_what_it_touched() {
+    let cases = std::env::var("PETREL_DAMAGE_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(12);
+    let bases = &mut Bases::default();
+    for seed in 0..cases {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mode = BOTH[random.usize(..2)];
+        let stopped = bases.stopped(&STANDARD, Stop::Abrupt, mode);
+        let limit = stopped.sent[last_index(&stopped)].offset() as usize;
+        let mut touched: Vec<Range<usize>> = Vec::new();
+        for _ in 0..random.usize(1..6) {
+            let range = damage_somewhere(&stopped, limit, &mut random);
+            touched.push(range);
+        }
+        let units_on_disk = random.bool();
+        if !units_on_disk {
+            std::fs::remove_dir_all(stopped.path("consumequeue")).unwrap();
+        }
+        let what = format!("seed {seed}, {mode:?}, units on disk: {units_on_disk}, {touched:?}");
+        let is_touched =
+            |sent: &Sent| touched.iter().any(|range| (sent.offset() as usize) < range.end && sent.end() as usize > range.start);
+        for round in 0..2 {
+            let (store, lines) = logged(|| open_with(stopped.config.clone(), unsynced()));
+            let store = store.unwrap_or_else(|error| panic!("{what}: {error}"));
+            let what = format!("{what}\n{lines:#?}");
+            settled(&store);
+            let report = store.recovery();
+            assert!(round == 0 || (report.sealed, report.truncated_bytes) == (0, 0), "{what}: I6: {report}");
+            for (index, sent) in stopped.sent.iter().enumerate().filter(|(_, sent)| !is_touched(sent)) {
+                let found = store.message_at(&sent.topic, sent.queue_id, sent.appended.queue_offset).and_then(|(_, record)| record);
+                let found = found.unwrap_or_else(|| panic!("{what}: message {index} at {} is lost", sent.offset()));
+                assert_eq!(Record::parse(&found).unwrap().body, sent.body, "{what}: message {index}");
+            }
+            let end = store.stats().max_physical_offset;
+            assert_eq!(end, stopped.end(), "{what}");
+            assert!(store.shutdown(DEADLINE).clean);
+            drop(store);
+            let held = catch_unwind(AssertUnwindSafe(|| invariants::hold(&stopped.config, end, false)));
+            assert!(held.is_ok(), "{what}: the invariants do not hold");
+            std::fs::write(stopped.path("abort"), "1").unwrap();
+        }
+    }
+}
+
+fn last_index(stopped: &Stopped) -> usize {
+    stopped.sent.len() - 1
+}
+
+/// Changes some bytes of the log before `limit`; returns where.
+fn damage_somewhere(stopped: &Stopped, limit: usize, random: &mut fastrand::Rng) -> Range<usize> {
+    let start = random.usize(..limit);
+    let file = start / FILE_SIZE * FILE_SIZE;
+    let len = [1, 1, random.usize(1..100), random.usize(100..5_000), 4096][random.usize(..5)];
+    let end = (start + len).min(limit).min(file + FILE_SIZE);
+    let kind = random.u8(0..4);
+    let from = random.usize(..FILE_SIZE - (end - start));
+    stopped.damage(file as i64, |bytes| {
+        let range = start - file..end - file;
+        match kind {
+            0 => bytes[range].fill(0),
+            1 => bytes[range].iter_mut().for_each(|byte| *byte = random.u8(..)),
+            2 => bytes[range].iter_mut().for_each(|byte| *byte ^= 0x20),
+            _ => bytes.copy_within(from..from + (end - start), range.start),
+        }
+    });
+    start..end
+}
+
 // ---- cut short ----
 
 /// What was done to files, in order.
