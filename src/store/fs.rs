@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, RenameFlags, SeekFrom};
 
 use super::sys;
 
@@ -22,21 +22,14 @@ pub trait Fs: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// The system's.
     fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn FsFile>>;
-    /// Makes a sparse file of `len` zeros that has its whole length from the moment it has its name: Java brokers do not start on a folder
-    /// with a shorter file, which is what a process leaves behind that dies on the way. It is made beside the folder, as `<folder>.new`,
-    /// where no broker looks for files; directly where that is not possible (the folder lies on another disk).
+    /// The file at `path`, made of `len` zeros, sparse, when it is not there; two who make it at once get the same one.
+    ///
+    /// On the machine's file system it has its whole length from the moment it has its name: Java brokers do not start on a folder with a
+    /// shorter file, which is what a process leaves behind that dies on the way.
     ///
     /// # Errors
     /// The system's.
     fn create_sized(&self, path: &Path, len: u64) -> io::Result<Arc<dyn FsFile>> {
-        if let Some(beside) = path.parent().and_then(beside_folder) {
-            let file = self.open(&beside, true)?;
-            file.set_len(len)?;
-            match self.rename(&beside, path) {
-                Ok(()) => return Ok(file),
-                Err(_) => drop(self.remove_file(&beside)),
-            }
-        }
         let file = self.open(path, true)?;
         file.set_len(len)?;
         Ok(file)
@@ -80,9 +73,12 @@ pub trait Fs: Send + Sync + std::fmt::Debug {
     fn space(&self, path: &Path) -> io::Result<Space>;
 }
 
-/// `<folder>.new`, where a file of the folder is made.
-fn beside_folder(folder: &Path) -> Option<PathBuf> {
+/// `<folder>.<name>.new` beside the folder, where no broker looks for files.
+fn beside_folder(path: &Path) -> Option<PathBuf> {
+    let folder = path.parent()?;
     let mut name = folder.file_name()?.to_owned();
+    name.push(".");
+    name.push(path.file_name()?);
     name.push(".new");
     Some(folder.with_file_name(name))
 }
@@ -182,6 +178,22 @@ impl Fs for RealFs {
     fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn FsFile>> {
         let file = std::fs::OpenOptions::new().read(true).write(true).create(create).truncate(false).open(path)?;
         Ok(Arc::new(RealFile(file)))
+    }
+
+    /// Made beside the folder and then given its name, unless something has it by then. Directly where that is not possible: the folder
+    /// lies on another disk, or the file system cannot rename like this.
+    fn create_sized(&self, path: &Path, len: u64) -> io::Result<Arc<dyn FsFile>> {
+        if let Some(beside) = beside_folder(path) {
+            let file = self.open(&beside, true)?;
+            file.set_len(len)?;
+            match rustix::fs::renameat_with(rustix::fs::CWD, &beside, rustix::fs::CWD, path, RenameFlags::NOREPLACE) {
+                Ok(()) => return Ok(file),
+                Err(_) => drop(self.remove_file(&beside)),
+            }
+        }
+        let file = self.open(path, true)?;
+        file.set_len(len)?;
+        Ok(file)
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
@@ -320,18 +332,44 @@ mod tests {
     fn a_sized_file_is_whole_when_it_is_there_and_nothing_stays_beside_it() {
         let folder = tempfile::tempdir().unwrap();
         let fs = RealFs::shared();
-        let (files, beside) = (folder.path().join("commitlog"), folder.path().join("commitlog.new"));
+        let files = folder.path().join("commitlog");
         fs.create_dir_all(&files).unwrap();
-        std::fs::write(&beside, b"").unwrap(); // a process died here
+        std::fs::write(folder.path().join("commitlog.0.new"), b"").unwrap(); // a process died here
         let first = fs.create_sized(&files.join("0"), 4096).unwrap();
         first.write_all_at(b"mine", 0).unwrap();
-        assert_eq!(std::fs::read(files.join("0")).unwrap()[..5], *b"mine\0");
-        assert_eq!((first.len().unwrap(), beside.exists()), (4096, false));
+        assert_eq!(first.len().unwrap(), 4096);
+        let second = fs.create_sized(&files.join("0"), 4096).unwrap();
+        let mut read = [1; 5];
+        second.read_exact_at(&mut read, 0).unwrap();
+        assert_eq!(read, *b"mine\0", "the one who comes second gets the same file");
+        second.write_all_at(b"and ", 4).unwrap();
+        assert_eq!(std::fs::read(files.join("0")).unwrap()[..8], *b"mineand ");
         std::fs::create_dir(files.join("1")).unwrap();
         assert!(fs.create_sized(&files.join("1"), 4096).is_err(), "its name is taken by a folder");
-        assert!(!beside.exists());
         assert!(fs.create_sized(&folder.path().join("none/0"), 4096).is_err());
         assert_eq!(fs.list(folder.path()).unwrap(), [(files, true)]);
+    }
+
+    #[test]
+    fn those_who_make_a_file_at_once_share_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = folder.path().join("commitlog");
+        std::fs::create_dir(&files).unwrap();
+        for round in 0..50 {
+            let path = files.join(round.to_string());
+            let barrier = std::sync::Barrier::new(4);
+            std::thread::scope(|scope| {
+                for writer in 0..4u64 {
+                    let (path, barrier) = (&path, &barrier);
+                    scope.spawn(move || {
+                        barrier.wait();
+                        RealFs.create_sized(path, 4096).unwrap().write_all_at(b"x", writer).unwrap();
+                    });
+                }
+            });
+            assert_eq!(std::fs::read(&path).unwrap()[..5], *b"xxxx\0", "round {round}");
+        }
+        assert_eq!(RealFs.list(folder.path()).unwrap().len(), 1, "nothing stays beside the folder");
     }
 
     #[test]
