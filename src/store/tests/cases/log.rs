@@ -646,7 +646,7 @@ fn full_disk_at_a_roll() {
         let full = Arc::new(std::sync::atomic::AtomicBool::new(true));
         let looks = Arc::clone(&full);
         let hook = move |path: &Path, create| {
-            let is_new = create && path.parent().is_some_and(|parent| parent.ends_with("commitlog")) && !path.exists();
+            let is_new = create && path.to_string_lossy().contains("commitlog") && !path.exists();
             if is_new && looks.load(Ordering::Relaxed) { Err(std::io::ErrorKind::StorageFull.into()) } else { Ok(()) }
         };
         let store = open_with(stopped.config.clone(), Arc::new(Hooked(Box::new(hook)))).unwrap();
@@ -661,7 +661,7 @@ fn full_disk_at_a_roll() {
             }
         });
         let text = refused.expect("no more room");
-        assert!(text.contains("00000000000000262144") && text.contains("bytes free") && text.contains("diskFreeReserveBytes"), "{text}");
+        assert!(text.contains("commitlog") && text.contains("bytes free") && text.contains("diskFreeReserveBytes"), "{text}");
         settled(&store);
         check_messages(&store, &stopped, &Opens::default());
         full.store(false, Ordering::Relaxed);
