@@ -800,6 +800,61 @@ impl FsFile for BadFile {
     }
 }
 
+/// A store of this configuration, filled and stopped.
+fn stopped_with(config: &StoreConfig) -> Vec<(String, i32, Appended)> {
+    let store = MessageStore::open(config.clone(), RealFs::shared(), Clock::System).unwrap();
+    let stored = fill(&store, 0, 40);
+    settled(&store);
+    assert!(store.shutdown(DEADLINE).clean);
+    stored
+}
+
+/// Repairs and checks with this configuration; what is left, and the steps.
+fn mended(config: &StoreConfig) -> (Vec<Told>, Vec<crate::store::repair::Action>) {
+    let options = crate::store::repair::RepairOptions { apply: true, ..Default::default() };
+    let done = crate::store::repair::repair(config, &RealFs::shared(), &options, &mut |_| {}).unwrap();
+    let report = check(config, &RealFs::shared(), &CheckOptions::default(), &mut |_| {}).unwrap();
+    (told(&report), done.steps.iter().map(|step| step.action).collect())
+}
+
+#[test]
+fn a_log_on_several_disks_is_one_log() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let config = StoreConfig { more_commit_log_paths: vec![other.path().to_owned()], ..config(folder.path()) };
+    let stored = stopped_with(&config);
+    assert!(std::fs::read_dir(other.path()).unwrap().count() > 1);
+    let check_now = || check(&config, &RealFs::shared(), &CheckOptions::default(), &mut |_| {}).unwrap();
+    assert_eq!(told(&check_now()), []);
+    let here = |record: &Appended| other.path().join(log_file(Path::new(""), record.physical_offset).file_name().unwrap());
+    let record = stored.iter().map(|(.., record)| *record).find(|record| here(record).exists()).unwrap();
+    patch(&here(&record), |bytes| bytes[record.physical_offset as usize % FILE_SIZE + 100] ^= 1);
+    let report = check_now();
+    assert_eq!(told(&report), [(Kind::DamagedRecords, Severity::Error, 1)]);
+    assert_eq!(report.findings.shown().next().unwrap().path, here(&record));
+    assert_eq!(mended(&config).0, []);
+}
+
+#[test]
+fn a_crc_of_the_whole_record_tells_of_damage_to_its_head() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = StoreConfig { append_record_crc: true, force_record_crc: true, ..config(folder.path()) };
+    let stored = stopped_with(&config);
+    patch_record(folder.path(), of_queue(&stored, "B", 1)[10], |bytes| bytes[45] ^= 1); // its born timestamp
+    let report = check(&config, &RealFs::shared(), &CheckOptions::default(), &mut |_| {}).unwrap();
+    assert_eq!(told(&report), [(Kind::DamagedRecords, Severity::Error, 1)]);
+    assert_eq!(mended(&config), (vec![], vec![crate::store::repair::Action::SealDamage, crate::store::repair::Action::WriteCheckpoint]));
+}
+
+#[test]
+fn a_database_of_another_broker_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    stopped(folder.path(), 2);
+    std::fs::create_dir(folder.path().join("rocksdbstore")).unwrap();
+    assert_eq!(told(&checked(folder.path())), [], "newer Java brokers make it in every store");
+    std::fs::write(folder.path().join("rocksdbstore/000007.sst"), b"x").unwrap();
+    assert_eq!(told(&checked(folder.path())), [(Kind::Foreign, Severity::Error, 1)]);
+}
+
 #[test]
 fn a_file_that_two_threads_make_at_once_is_one_file() {
     for _ in 0..10 {
