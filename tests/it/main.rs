@@ -8,3 +8,4 @@ mod filter;
 mod slow_disk;
 mod support;
 mod tools;
+mod transaction;
