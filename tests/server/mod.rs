@@ -13,8 +13,16 @@ pub struct Server {
 impl Server {
     /// Starts with data in `store`, or in a temporary folder, and waits until it serves.
     pub fn start(store: Option<&Path>) -> Self {
+        Self::start_with(store, &[])
+    }
+
+    /// As [`Server::start`], with settings of its own (`key=value`).
+    pub fn start_with(store: Option<&Path>, settings: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_petrel"));
         command.args(["server", "--bind", "127.0.0.1", "--port", "0", "--namesrv-port", "0", "--ready-json", "-q"]);
+        settings.iter().for_each(|setting| {
+            command.args(["--set", setting]);
+        });
         match store {
             Some(store) => command.arg("--store").arg(store),
             None => command.arg("--ephemeral"),

@@ -157,9 +157,7 @@ impl Rewrite<'_> {
             names::DELAY => self.parked.is_some() || self.dead,
             names::TRANSACTION_ID | names::TRANSACTION_CHECK_TIMES | names::TRAN_PREPARED_QUEUE_OFFSET => self.half.is_some(),
             names::REAL_TOPIC | names::REAL_QID => self.parked.is_some() || self.half.is_some(),
-            names::TIMER_DELAY_SEC | names::TIMER_DELAY_MS | names::TIMER_DELIVER_MS => {
-                self.parked.is_some()
-            }
+            names::TIMER_DELAY_SEC | names::TIMER_DELAY_MS | names::TIMER_DELIVER_MS => self.parked.is_some(),
             _ => false,
         }
     }

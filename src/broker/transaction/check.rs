@@ -26,7 +26,7 @@ use crate::runtime::thread::Thread;
 
 use super::decisions::Decision;
 use super::half::Half;
-use super::transactions::{Refusal, Transactions, read_ops};
+use super::transactions::{Transactions, read_ops};
 use super::{QUEUE, TRANSACTION_GROUP, op};
 
 /// Half messages without a decision that are looked at in one go; then the thread pauses.
@@ -129,10 +129,8 @@ impl Transactions {
     /// False when the thread is to end.
     fn round(&self, context: &BrokerContext, checker: &mut Checker) -> bool {
         let (min_offset, _) = context.store.queue_bounds(HALF_TOPIC, QUEUE);
-        let log_end = context.store.stats().max_physical_offset;
         let from = self.state.lock().half_offset.max(min_offset);
-        let mut round =
-            Round { offset: from, finished_to: from, all_finished: true, pending: 0, now_ms: context.clock.now_ms() };
+        let mut round = Round { offset: from, finished_to: from, all_finished: true, pending: 0, now_ms: context.clock.now_ms() };
         while !self.go(context, checker, &mut round) {
             if !self.sleeps_until(Instant::now() + PAUSE) {
                 return false;
@@ -144,6 +142,7 @@ impl Transactions {
             let state = self.state.lock();
             checker.asked.retain(|offset, _| *offset >= round.finished_to && state.decisions.get(*offset).is_none());
         }
+        let log_end = context.store.stats().max_physical_offset; // behind every decision that the round has seen
         self.settle(context, checker, round.finished_to, log_end);
         true
     }
@@ -213,10 +212,12 @@ impl Transactions {
         if self.state.lock().decisions.get(offset).is_some() {
             return Look::Finished;
         }
-        if let Ok(half) = Half::read(record)
-            && !matches!(self.decided(context, &half), Ok(None))
-        {
-            return Look::Finished; // or not to be decided now
+        if let Ok(half) = Half::read(record) {
+            match self.decided(context, &half) {
+                Ok(None) => {}
+                Ok(Some(_)) => return Look::Finished,
+                Err(_) => return Look::Waits,
+            }
         }
         match self.put_aside(context, record) {
             Ok(()) => {

@@ -212,7 +212,10 @@ mod tests {
         assert_eq!((asked.topic, asked.queue_id, asked.queue_offset, asked.physical_offset), ("T", 3, 6, 777));
         assert_eq!((asked.store_timestamp, asked.body, asked.sys_flag), (1_000, &b"half"[..], sysflag::COMPRESSED));
         let of = |name| properties::find(asked.properties, name);
-        assert_eq!((of("TRANSACTION_CHECK_TIMES"), of("PGROUP"), of("TRAN_MSG"), of("REAL_QID")), (Some("4"), Some("g"), Some("true"), None));
+        assert_eq!(
+            (of("TRANSACTION_CHECK_TIMES"), of("PGROUP"), of("TRAN_MSG"), of("REAL_QID")),
+            (Some("4"), Some("g"), Some("true"), None)
+        );
     }
 
     #[test]

@@ -177,7 +177,7 @@ impl Transactions {
         let _locked = self.lock(half.record.queue_offset);
         if let Some(before) = self.decided(context, half)? {
             if before == decision {
-                return Ok(0);
+                return Ok(context.store.stats().max_physical_offset); // the first of two may not be on disk yet
             }
             let text = format!(
                 "the transaction is {} already: half message at queue offset {}, transaction id {:?}",
