@@ -386,8 +386,11 @@ fn who_never_decides_is_put_aside() {
     assert_eq!(broker.max_offset(TRANS_CHECK_MAX_TIME_TOPIC, 0), 1);
 }
 
+type Pairs = Vec<(&'static str, &'static str)>;
+type Stored = (&'static str, i32, Pairs, &'static str);
+
 /// A store as another broker, or a crash, left it: topic, system flags, properties, body of each record.
-fn store_with(root: &Path, records: &[(&str, i32, Vec<(&'static str, &'static str)>, &str)]) -> Vec<Half> {
+fn store_with(root: &Path, records: &[Stored]) -> Vec<Half> {
     let mut config = BrokerConfig::new(root).store;
     config.commit_log_file_size = 32 << 20;
     config.index_slots = 5_000;
@@ -420,7 +423,7 @@ fn store_with(root: &Path, records: &[(&str, i32, Vec<(&'static str, &'static st
     halves
 }
 
-fn half_properties(key: &'static str) -> Vec<(&'static str, &'static str)> {
+fn half_properties(key: &'static str) -> Pairs {
     vec![("REAL_TOPIC", "T"), ("REAL_QID", "1"), ("PGROUP", GROUP), ("UNIQ_KEY", key), ("TRAN_MSG", "true")]
 }
 

@@ -263,6 +263,23 @@ mod tests {
     }
 
     #[test]
+    fn a_half_message_knows_its_way_and_its_transaction() {
+        let sent =
+            text(&[("REAL_TOPIC", "lie"), ("__transactionId__", "lie"), ("TRANSACTION_CHECK_TIMES", "9"), ("DELAY", "3"), ("PGROUP", "g")]);
+        let wishes = Wishes::read(&sent).unwrap();
+        assert_eq!((wishes.producer_group, wishes.transaction), (Some("g"), false));
+        let mut out = String::new();
+        let half = HalfOf { topic: "T", queue_id: 2, producer_group: None, transaction_id: "ID" };
+        Rewrite { half: Some(half), unique_key: Some("ID"), ..Rewrite::default() }.write(&sent, &mut out).unwrap();
+        let expected =
+            [("DELAY", "3"), ("PGROUP", "g"), ("UNIQ_KEY", "ID"), ("__transactionId__", "ID"), ("REAL_TOPIC", "T"), ("REAL_QID", "2")];
+        assert_eq!(out, text(&expected));
+        out.clear();
+        Rewrite { half: Some(HalfOf { producer_group: Some("h"), ..half }), ..Rewrite::default() }.write("", &mut out).unwrap();
+        assert_eq!(out, text(&[("PGROUP", "h"), ("__transactionId__", "ID"), ("REAL_TOPIC", "T"), ("REAL_QID", "2")]));
+    }
+
+    #[test]
     fn the_limit_counts_what_is_stored() {
         let additions = additions(&BrokerConfig::new("unused"));
         let room = MAX_PROPERTIES_LEN - additions.len() - "K\u{1}\u{2}".len();
