@@ -39,6 +39,7 @@ use super::settings::Settings;
 use super::stats::BrokerStats;
 use super::tasks::Tasks;
 use super::topic::TopicTable;
+use super::transaction::Transactions;
 
 /// Distance of the VIP port below the listening port.
 const FAST_PORT_DISTANCE: u16 = 2;
@@ -127,7 +128,7 @@ impl Broker {
         self.context.registration.register_all()
     }
 
-    /// Stops in order: leave the name servers, stop reading, answer held polls, stop the delay levels, write metadata, flush and close
+    /// Stops in order: leave the name servers, stop reading, answer held polls, stop the delay levels and the transaction checks, write metadata, flush and close
     /// the store, send the remaining answers; at most `deadline` for each step. Returns what did not finish. Twice is harmless.
     pub fn shutdown(&self, deadline: Duration) -> Vec<String> {
         let mut stopped = self.stopped.lock();
@@ -141,6 +142,7 @@ impl Broker {
         context.sweep_filter_data();
         context.hold.shutdown();
         self.tasks.shutdown();
+        context.transactions.shutdown();
         context.delay.shutdown(deadline);
         if let Err(why) = context.offsets.persist_and_wait() {
             unfinished.push(why);
@@ -196,6 +198,7 @@ impl Opened {
         if started.is_err() {
             context.registration.unregister();
             context.hold.shutdown();
+            context.transactions.shutdown();
             context.delay.shutdown(STOP_DEADLINE);
         }
         let (server, tasks) = started?;
@@ -205,6 +208,7 @@ impl Opened {
     fn start_threads(&self, context: &Arc<BrokerContext>, listeners: Vec<Listener>) -> Result<(Server, Tasks), StartError> {
         let thread = |why| StartError::of("thread not started", why);
         context.delay.start(Arc::clone(context)).map_err(thread)?;
+        context.transactions.start(Arc::clone(context)).map_err(thread)?;
         let tasks = Tasks::start(Arc::clone(context)).map_err(thread)?;
         let service = Arc::new(BrokerService::new(Arc::clone(context)));
         let server =
@@ -236,6 +240,7 @@ impl Opened {
         let offsets = OffsetTable::load(config, self.writer.clone()).map_err(damaged)?;
         let delay = DelayLevels::load(config, Arc::clone(&self.store), self.writer.clone()).map_err(damaged)?;
         offsets.report_ahead(|topic, queue_id| self.store.queue_bounds(topic, queue_id).1);
+        let transactions = Transactions::load(&self.store, &offsets);
         let stats = BrokerStats::load(config, self.writer.clone(), now_ms);
         let registration = Registration::new(config, self.clock.clone());
         Ok(Arc::new_cyclic(|weak| BrokerContext {
@@ -250,6 +255,7 @@ impl Opened {
             locks: QueueLocks::default(),
             hold: Hold::new(),
             delay,
+            transactions,
             settings: Settings::new(config, now_ms),
             stats,
             registration,

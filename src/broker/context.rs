@@ -21,6 +21,7 @@ use super::processor::parked::ParkedLanes;
 use super::settings::Settings;
 use super::stats::BrokerStats;
 use super::topic::TopicTable;
+use super::transaction::Transactions;
 
 /// One broker's state.
 pub struct BrokerContext {
@@ -48,6 +49,8 @@ pub struct BrokerContext {
     pub hold: Arc<Hold>,
     /// Delay levels.
     pub delay: Arc<DelayLevels>,
+    /// Half messages and what became of them.
+    pub transactions: Arc<Transactions>,
     /// Configuration that is changed while running.
     pub settings: Settings,
     /// Counters and rates.

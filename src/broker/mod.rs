@@ -3,6 +3,7 @@
 //! - [`broker`]: builds everything, starts it, stops it in order.
 //! - [`context`]: what processors share. [`topic`], [`group`], [`offset`], [`clients`], [`lock`]: managers, state then persistence
 //!   ([`crate::config::config_file`]). [`processor`]: one file per request family. [`hold`]: long polls. [`delay`]: delay levels.
+//!   [`transaction`]: half messages and their decisions.
 //! - [`out_api`]: calls to name servers. [`tasks`]: what is done now and then. `deletion`: says
 //!   what was deleted before it was consumed.
 
@@ -24,6 +25,7 @@ pub mod settings;
 pub mod stats;
 pub mod tasks;
 pub mod topic;
+pub mod transaction;
 
 mod attributes;
 mod deletion;

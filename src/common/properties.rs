@@ -53,6 +53,12 @@ names! {
     UNIQ_KEY = "UNIQ_KEY";
     /// Transaction id of a half message.
     TRANSACTION_ID = "__transactionId__";
+    /// How often the producers were asked about a half message.
+    TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES";
+    /// Queue offset of the half message that this one is a copy of.
+    TRAN_PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET";
+    /// Seconds during which nobody is asked about a half message.
+    CHECK_IMMUNITY_TIME_IN_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS";
     /// Cluster of the receiving broker.
     CLUSTER = "CLUSTER";
     /// Receipt handle of pop.

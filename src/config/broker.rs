@@ -63,6 +63,12 @@ pub struct BrokerConfig {
     pub region_id: String,
     /// `rejectTransactionMessage`.
     pub reject_transaction_message: bool,
+    /// `transactionTimeOut`, ms: nobody is asked about a half message that is younger.
+    pub transaction_timeout_ms: i64,
+    /// `transactionCheckMax`: a half message about which somebody was asked so often in vain is put aside.
+    pub transaction_check_max: i32,
+    /// `transactionCheckInterval`, ms.
+    pub transaction_check_interval_ms: u64,
     /// `litePullMessageEnable`.
     pub lite_pull_enable: bool,
     /// `longPollingEnable`.
@@ -142,6 +148,9 @@ impl BrokerConfig {
             trace_on: true,
             region_id: "DefaultRegion".to_owned(),
             reject_transaction_message: false,
+            transaction_timeout_ms: 6_000,
+            transaction_check_max: 15,
+            transaction_check_interval_ms: 30_000,
             lite_pull_enable: true,
             long_polling_enable: true,
             short_polling_ms: 1_000,

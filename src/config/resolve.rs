@@ -197,6 +197,10 @@ impl<'a> Resolver<'a> {
         config.trace_topic = self.name("msgTraceTopicName", &config.trace_topic);
         config.trace_on = self.bool("traceOn", config.trace_on);
         config.reject_transaction_message = self.bool("rejectTransactionMessage", config.reject_transaction_message);
+        config.transaction_timeout_ms = self.number("transactionTimeOut", config.transaction_timeout_ms, 0..=INT_MAX);
+        config.transaction_check_max = self.number("transactionCheckMax", config.transaction_check_max.into(), 1..=INT_MAX) as i32;
+        config.transaction_check_interval_ms =
+            self.number("transactionCheckInterval", config.transaction_check_interval_ms as i64, 10..=INT_MAX).unsigned_abs();
         config.lite_pull_enable = self.bool("litePullMessageEnable", config.lite_pull_enable);
         config.long_polling_enable = self.bool("longPollingEnable", config.long_polling_enable);
         config.short_polling_ms = self.number("shortPollingTimeMills", config.short_polling_ms as i64, 0..=INT_MAX).unsigned_abs();

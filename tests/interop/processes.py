@@ -31,6 +31,8 @@ class Processes:
                        if key not in ("INTEROP_JAVA_BROKER", "NAMESRV_ADDR")}
         server = self._start(f"{name}-petrel", [
             str(executable), "server", "--ephemeral", "--ready-json", "--bind", "127.0.0.1",
+            # Undecided transactions are asked about soon.
+            "--set", "transactionTimeOut=1000", "--set", "transactionCheckInterval=5000",
         ], environment)
         try:
             with killed_after(ready_seconds, server):

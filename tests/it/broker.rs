@@ -166,7 +166,6 @@ fn bad_sends_get_their_code_and_the_numbers() {
     broker.send(&Send::new("", "x")).refused(29, &["blank"]);
     broker.send(&Send::new("SCHEDULE_TOPIC_XXXX", "x")).refused(16, &["SCHEDULE_TOPIC_XXXX"]);
     broker.send(&Send::new("T", "x").property("DELAY", "soon")).refused(13, &["DELAY", "soon"]);
-    broker.send(&Send::new("T", "x").property("TRAN_MSG", "true")).refused(16, &["transaction", "not served"]);
     broker.send(&Send::new("T", "x").property("TIMER_DELAY_SEC", "5")).refused(13, &["TIMER_DELAY_SEC", "not served"]);
     broker.send(&Send { sys_flag: 4, ..Send::new("T", "x") }).refused(13, &["sysFlag 4"]);
     broker.send(&Send { sys_flag: 128, ..Send::new("T", "x") }).refused(13, &["sysFlag 128", "BatchCQ"]);

@@ -9,3 +9,4 @@ mod java_store;
 mod slow_disk;
 mod support;
 mod tools;
+mod transaction;

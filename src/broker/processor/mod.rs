@@ -11,6 +11,7 @@ pub(crate) mod answer;
 pub(crate) mod assignment;
 pub(crate) mod client;
 pub(crate) mod client_view;
+pub(crate) mod end_transaction;
 pub(crate) mod lock;
 pub(crate) mod offset;
 pub(crate) mod parked;
@@ -57,6 +58,7 @@ const FAMILIES: &[&[(i32, Placement, Handler)]] = &[
     admin_topic::REQUESTS,
     assignment::REQUESTS,
     client::REQUESTS,
+    end_transaction::REQUESTS,
     lock::REQUESTS,
     offset::REQUESTS,
     query::REQUESTS,
@@ -205,7 +207,7 @@ mod tests {
         for code in [10, 310, 320, 11, 361, 14, 15, 30, 31] {
             assert_eq!(table.placement(code, Port::Main), Placement::Inline, "code {code}");
         }
-        for code in [12, 33, 36, 45, 321] {
+        for code in [12, 33, 36, 37, 45, 321] {
             assert_eq!(table.placement(code, Port::Main), Placement::Pool, "code {code}");
             assert_eq!(table.placement(code, Port::Fast), Placement::Pool, "code {code}");
         }

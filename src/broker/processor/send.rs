@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::broker::context::BrokerContext;
+use crate::broker::transaction;
 use crate::common::record::Draft;
 use crate::common::sysflag;
 use crate::common::topic::{self, TopicConfig};
@@ -23,7 +24,7 @@ use crate::store::error::PutError;
 
 use super::parked::{KeyBytes, Parked, SendAnswer, when_durable};
 use super::send_batch::{self, BatchEntries};
-use super::stored_properties::{Parked as OnLevel, Rewrite, Wishes};
+use super::stored_properties::{HalfOf, Parked as OnLevel, Rewrite, Wishes};
 
 /// Staged bytes from which on a read's sends are appended before the read is done.
 const APPEND_EARLY_BYTES: usize = 1 << 20;
@@ -59,8 +60,8 @@ struct StagedSend {
 struct Staged {
     topic: Arc<TopicConfig>,
     queue_id: i32,
-    /// The record lies on the schedule topic.
-    delayed: bool,
+    /// The record lies on this topic of the broker's until its time has come.
+    parked_on: Option<&'static str>,
     /// Answer only when durable.
     wait: bool,
     unique_key: KeyBytes,
@@ -194,14 +195,20 @@ impl SendLane {
             body: request.body,
             properties: &[],
         };
-        let level = if header.batch {
+        let parked_on = if header.batch {
             stage_batch(context, batch, stored, &draft, &wishes)?;
-            0
+            None
+        } else if is_half(&draft, &wishes) {
+            stage_half(context, batch, stored, &draft, &wishes, text, &header.producer_group)?;
+            Some(topic::HALF_TOPIC)
         } else {
             stage_one(context, batch, stored, &draft, &wishes, text, target.dead)?
         };
         let unique_key = wishes.unique_key.map(|key| KeyBytes::from_slice(key.as_bytes())).unwrap_or_default();
-        Ok(Staged { topic: target.topic, queue_id: target.queue_id, delayed: level > 0, wait: !wishes.no_wait, unique_key })
+        // The answer to a half message leads to its decision, which must find it: it is waited for in any case.
+        let is_half = parked_on == Some(topic::HALF_TOPIC);
+        let (queue_id, wait) = if is_half { (transaction::QUEUE, true) } else { (target.queue_id, !wishes.no_wait) };
+        Ok(Staged { topic: target.topic, queue_id, parked_on, wait, unique_key })
     }
 
     fn finish(&mut self, staged: StagedSend, now_ms: i64) {
@@ -227,7 +234,7 @@ impl SendLane {
                 Err(error) => return responder.error(put_error_code(error), &error.to_string()),
             }
         }
-        let topic = if send.delayed { topic::SCHEDULE_TOPIC } else { &send.topic.topic_name };
+        let topic = send.parked_on.unwrap_or(&send.topic.topic_name);
         self.context.stats.put(topic, send.queue_id, count as u64, bytes);
         if responder.is_oneway() {
             return responder.silent();
@@ -391,11 +398,51 @@ fn ensure_topic(context: &BrokerContext, name: &str, may_block: bool) -> Result<
     Ok(topic)
 }
 
-/// Stages a single message; returns its delay level (0: none).
+/// Whether the message waits for its producer's decision.
+fn is_half(draft: &Draft<'_>, wishes: &Wishes<'_>) -> bool {
+    // A consumer sends a committed message back with all its properties: that is a retry.
+    wishes.transaction && !(draft.reconsume_times > 0 && wishes.delay_level > 0)
+}
+
+/// Stages a half message. Its delay, if it has one, begins when it is committed.
+fn stage_half(
+    context: &BrokerContext, batch: &mut AppendBatch, stored: &mut String, draft: &Draft<'_>, wishes: &Wishes<'_>, text: &str, group: &str,
+) -> Result<(), Refusal> {
+    if context.config.reject_transaction_message {
+        return Err(Refusal::Answer(
+            response::NO_PERMISSION,
+            format!("the broker[{}] sending transaction message is forbidden: rejectTransactionMessage=true", context.store_host.ip()),
+        ));
+    }
+    check_inner_batch(draft, wishes)?;
+    check_no_timer(wishes)?;
+    if draft.body.is_empty() {
+        return Err(Refusal::illegal("the message is illegal: its body is empty"));
+    }
+    if wishes.producer_group.is_none() && group.is_empty() {
+        return Err(Refusal::illegal("the message is illegal: a half message needs its producer group (property PGROUP)"));
+    }
+    let made_key = wishes.unique_key.is_none().then(|| context.unique_ids.next(context.clock.now_ms()));
+    let half = HalfOf {
+        topic: draft.topic,
+        queue_id: draft.queue_id,
+        producer_group: wishes.producer_group.is_none().then_some(group),
+        transaction_id: wishes.unique_key.or(made_key.as_deref()).unwrap_or_default(),
+    };
+    let additions = &context.property_additions;
+    let rewrite = Rewrite { additions, unique_key: made_key.as_deref(), half: Some(half), ..Rewrite::default() };
+    stored.clear();
+    rewrite.write(text, stored).map_err(Refusal::illegal)?;
+    let sys_flag = draft.sys_flag & !sysflag::TRANSACTION_MASK;
+    let draft = Draft { topic: topic::HALF_TOPIC, queue_id: transaction::QUEUE, sys_flag, properties: stored.as_bytes(), ..*draft };
+    Ok(context.store.stage(batch, &draft)?)
+}
+
+/// Stages a single message; returns where it is parked, if it has a delay level.
 fn stage_one(
     context: &BrokerContext, batch: &mut AppendBatch, stored: &mut String, draft: &Draft<'_>, wishes: &Wishes<'_>, text: &str, dead: bool,
-) -> Result<i32, Refusal> {
-    check_kind(context, draft, wishes)?;
+) -> Result<Option<&'static str>, Refusal> {
+    check_kind(draft, wishes)?;
     let level = if dead { 0 } else { clamp_level(context, wishes.delay_level) };
     if level == 0 && !dead {
         check_no_timer(wishes)?;
@@ -409,6 +456,7 @@ fn stage_one(
         unique_key: made_key.as_deref(),
         parked: (level > 0).then_some(OnLevel { level, topic: draft.topic, queue_id: draft.queue_id }),
         dead,
+        half: None,
     };
     stored.clear();
     rewrite.write(text, stored).map_err(Refusal::illegal)?;
@@ -418,7 +466,7 @@ fn stage_one(
         draft.queue_id = level - 1;
     }
     context.store.stage(batch, &draft)?;
-    Ok(level)
+    Ok((level > 0).then_some(topic::SCHEDULE_TOPIC))
 }
 
 /// Stages the messages of a client's batch as a group that lies in one file.
@@ -460,15 +508,7 @@ fn stage_batch(
 }
 
 /// Refuses kinds of messages that cannot be stored as what they claim to be.
-fn check_kind(context: &BrokerContext, draft: &Draft<'_>, wishes: &Wishes<'_>) -> Result<(), Refusal> {
-    if wishes.transaction && !(draft.reconsume_times > 0 && wishes.delay_level > 0) {
-        let why =
-            if context.config.reject_transaction_message { "rejectTransactionMessage=true" } else { "not served by this version yet" };
-        return Err(Refusal::Answer(
-            response::NO_PERMISSION,
-            format!("the broker[{}] sending transaction message is forbidden: {why}", context.store_host.ip()),
-        ));
-    }
+fn check_kind(draft: &Draft<'_>, wishes: &Wishes<'_>) -> Result<(), Refusal> {
     let kind = sysflag::transaction_type(draft.sys_flag);
     if kind == sysflag::TRANSACTION_PREPARED || kind == sysflag::TRANSACTION_ROLLBACK {
         return Err(Refusal::illegal(format!(
@@ -476,6 +516,10 @@ fn check_kind(context: &BrokerContext, draft: &Draft<'_>, wishes: &Wishes<'_>) -
             draft.sys_flag
         )));
     }
+    check_inner_batch(draft, wishes)
+}
+
+fn check_inner_batch(draft: &Draft<'_>, wishes: &Wishes<'_>) -> Result<(), Refusal> {
     if wishes.inner_batch || draft.sys_flag & (sysflag::INNER_BATCH | sysflag::NEED_UNWRAP) != 0 {
         return Err(Refusal::illegal(format!(
             "the message is illegal: it is an inner batch (sysFlag {}, INNER_NUM {}), topic {} is not of queue.type=BatchCQ",

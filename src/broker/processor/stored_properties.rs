@@ -17,6 +17,8 @@ pub(crate) struct Wishes<'a> {
     pub(crate) delay_level: i32,
     /// Half message.
     pub(crate) transaction: bool,
+    /// Producer group of the transaction.
+    pub(crate) producer_group: Option<&'a str>,
     /// Name of the property that asks for an arbitrary deliver time.
     pub(crate) timer: Option<&'a str>,
     /// Part of an inner batch.
@@ -42,6 +44,7 @@ impl<'a> Wishes<'a> {
                         value.trim().parse().map_err(|_| format!("the message is illegal: property DELAY is {value:?}, not a number"))?;
                 }
                 names::TRAN_MSG => wishes.transaction = value.eq_ignore_ascii_case("true"),
+                names::PGROUP => wishes.producer_group = Some(value),
                 names::TIMER_DELAY_SEC | names::TIMER_DELAY_MS | names::TIMER_DELIVER_MS => wishes.timer = Some(name),
                 names::TIMER_OUT_MS => on_time = true,
                 names::INNER_NUM => wishes.inner_batch = true,
@@ -75,6 +78,8 @@ pub(crate) struct Rewrite<'a> {
     pub(crate) unique_key: Option<&'a str>,
     /// The message is parked on this delay level (clamped): real topic and queue are written down.
     pub(crate) parked: Option<Parked<'a>>,
+    /// The message is a half message: real topic and queue, producer group and transaction id are written down.
+    pub(crate) half: Option<HalfOf<'a>>,
     /// The message is a dead letter: DELAY becomes 0.
     pub(crate) dead: bool,
 }
@@ -90,6 +95,19 @@ pub(crate) struct Parked<'a> {
     pub(crate) queue_id: i32,
 }
 
+/// A message of a transaction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HalfOf<'a> {
+    /// Where it goes when it is committed.
+    pub(crate) topic: &'a str,
+    /// Where it goes when it is committed.
+    pub(crate) queue_id: i32,
+    /// Who decides, when the message itself does not say so.
+    pub(crate) producer_group: Option<&'a str>,
+    /// Id of the transaction: the unique key.
+    pub(crate) transaction_id: &'a str,
+}
+
 impl Rewrite<'_> {
     /// Appends the stored form of `text` to `out`, which is empty.
     ///
@@ -103,6 +121,14 @@ impl Rewrite<'_> {
         }
         if let Some(key) = self.unique_key {
             names::push(out, names::UNIQ_KEY, key);
+        }
+        if let Some(half) = &self.half {
+            if let Some(group) = half.producer_group {
+                names::push(out, names::PGROUP, group);
+            }
+            names::push(out, names::TRANSACTION_ID, half.transaction_id);
+            names::push(out, names::REAL_TOPIC, half.topic);
+            names::push(out, names::REAL_QID, itoa::Buffer::new().format(half.queue_id));
         }
         if let Some(parked) = &self.parked {
             names::push(out, names::DELAY, itoa::Buffer::new().format(parked.level));
@@ -129,9 +155,9 @@ impl Rewrite<'_> {
             names::WAIT => value != "false",
             names::MSG_REGION | names::TRACE_ON | names::CLUSTER => !self.additions.is_empty(),
             names::DELAY => self.parked.is_some() || self.dead,
-            names::REAL_TOPIC | names::REAL_QID | names::TIMER_DELAY_SEC | names::TIMER_DELAY_MS | names::TIMER_DELIVER_MS => {
-                self.parked.is_some()
-            }
+            names::TRANSACTION_ID | names::TRANSACTION_CHECK_TIMES | names::TRAN_PREPARED_QUEUE_OFFSET => self.half.is_some(),
+            names::REAL_TOPIC | names::REAL_QID => self.parked.is_some() || self.half.is_some(),
+            names::TIMER_DELAY_SEC | names::TIMER_DELAY_MS | names::TIMER_DELIVER_MS => self.parked.is_some(),
             _ => false,
         }
     }
@@ -192,6 +218,7 @@ mod tests {
             no_wait: true,
             delay_level: 3,
             transaction: true,
+            producer_group: None,
             timer: Some("TIMER_DELAY_MS"),
             inner_batch: true,
             reply_to: Some("c"),
@@ -233,6 +260,23 @@ mod tests {
         out.clear();
         Rewrite { dead: true, ..Rewrite::default() }.write(&text(&[("DELAY", "5")]), &mut out).unwrap();
         assert_eq!(out, text(&[("DELAY", "0")]));
+    }
+
+    #[test]
+    fn a_half_message_knows_its_way_and_its_transaction() {
+        let sent =
+            text(&[("REAL_TOPIC", "lie"), ("__transactionId__", "lie"), ("TRANSACTION_CHECK_TIMES", "9"), ("DELAY", "3"), ("PGROUP", "g")]);
+        let wishes = Wishes::read(&sent).unwrap();
+        assert_eq!((wishes.producer_group, wishes.transaction), (Some("g"), false));
+        let mut out = String::new();
+        let half = HalfOf { topic: "T", queue_id: 2, producer_group: None, transaction_id: "ID" };
+        Rewrite { half: Some(half), unique_key: Some("ID"), ..Rewrite::default() }.write(&sent, &mut out).unwrap();
+        let expected =
+            [("DELAY", "3"), ("PGROUP", "g"), ("UNIQ_KEY", "ID"), ("__transactionId__", "ID"), ("REAL_TOPIC", "T"), ("REAL_QID", "2")];
+        assert_eq!(out, text(&expected));
+        out.clear();
+        Rewrite { half: Some(HalfOf { producer_group: Some("h"), ..half }), ..Rewrite::default() }.write("", &mut out).unwrap();
+        assert_eq!(out, text(&[("PGROUP", "h"), ("__transactionId__", "ID"), ("REAL_TOPIC", "T"), ("REAL_QID", "2")]));
     }
 
     #[test]

@@ -7,3 +7,4 @@ pub mod offset;
 pub mod pull;
 pub mod query;
 pub mod send;
+pub mod transaction;

@@ -20,7 +20,7 @@ type interopCase struct {
 func main() {
 	namesrv, wanted := arguments()
 	rlog.SetLogLevel("error")
-	cases := slices.Concat(sendCases, pushCases, pullCases, retryCases, groupCases, bodyCases, sqlCases)
+	cases := slices.Concat(sendCases, pushCases, pullCases, retryCases, groupCases, bodyCases, sqlCases, transactionCases)
 	if len(wanted) > 0 {
 		cases = slices.DeleteFunc(cases, func(c interopCase) bool { return !slices.Contains(wanted, c.name) })
 	}

@@ -12,6 +12,8 @@ import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -54,6 +56,20 @@ final class Fixture implements AutoCloseable {
         created.setNamesrvAddr(namesrv);
         created.setInstanceName(nextInstance());
         created.setSendMsgTimeout(10_000);
+        shutdowns.push(created::shutdown);
+        return created;
+    }
+
+    /** A started producer of the case's transaction group. */
+    TransactionMQProducer transactionProducer(TransactionListener listener) throws MQClientException {
+        TransactionMQProducer created = new TransactionMQProducer("interop-transactions-" + unique);
+        created.setNamesrvAddr(namesrv);
+        created.setInstanceName(nextInstance());
+        created.setSendMsgTimeout(10_000);
+        // The broker can ask only whom it knows by a heartbeat.
+        created.setHeartbeatBrokerInterval(1_000);
+        created.setTransactionListener(listener);
+        created.start();
         shutdowns.push(created::shutdown);
         return created;
     }

@@ -43,6 +43,7 @@ public final class Main {
         QueryCases.register(cases);
         BodyCases.register(cases);
         SqlCases.register(cases);
+        TransactionCases.register(cases);
         return cases;
     }
 
