@@ -1,6 +1,6 @@
 //! Stores that look like ours and are not to be served as such: opening them would lose what they hold.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::common::record;
 
@@ -32,11 +32,11 @@ pub(super) fn refuse_rocksdb(fs: &dyn Fs, root: &Path) -> Result<(), StoreError>
     Ok(())
 }
 
-fn holds_rocksdb_data(fs: &dyn Fs, path: &PathBuf) -> Result<bool, StoreError> {
+fn holds_rocksdb_data(fs: &dyn Fs, path: &Path) -> Result<bool, StoreError> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("sst") => Ok(true),
         Some("log") => {
-            let failed = |error| StoreError::Io("look at", path.clone(), error);
+            let failed = |error| StoreError::Io("look at", path.to_owned(), error);
             Ok(fs.open(path, false).map_err(failed)?.len().map_err(failed)? > 0)
         }
         _ => Ok(false),

@@ -646,7 +646,8 @@ fn full_disk_at_a_roll() {
         let full = Arc::new(std::sync::atomic::AtomicBool::new(true));
         let looks = Arc::clone(&full);
         let hook = move |path: &Path, create| {
-            let is_new = create && path.parent().is_some_and(|parent| parent.ends_with("commitlog")) && !path.exists();
+            let in_log = path.ends_with("commitlog.new") || path.parent().is_some_and(|parent| parent.ends_with("commitlog"));
+            let is_new = create && in_log && !path.exists();
             if is_new && looks.load(Ordering::Relaxed) { Err(std::io::ErrorKind::StorageFull.into()) } else { Ok(()) }
         };
         let store = open_with(stopped.config.clone(), Arc::new(Hooked(Box::new(hook)))).unwrap();
