@@ -36,7 +36,7 @@ fn holds_rocksdb_data(fs: &dyn Fs, path: &Path) -> Result<bool, StoreError> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("sst") => Ok(true),
         Some("log") => {
-            let failed = |error| StoreError::Io("look at", path.to_owned(), error);
+            let failed = |error| StoreError::Io("look at", path.to_path_buf(), error);
             Ok(fs.open(path, false).map_err(failed)?.len().map_err(failed)? > 0)
         }
         _ => Ok(false),

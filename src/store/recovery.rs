@@ -370,7 +370,10 @@ impl Recovery<'_> {
                 self.dispatch(record, offset, walk);
                 queue.replace(record.queue_offset, self.dispatcher.unit_of(record, offset))?;
             }
-            Standing::Ahead(queue) => witness.keep_waiting(&queue, record.queue_offset, place, record.total_size),
+            Standing::Ahead(queue) => {
+                self.dispatcher.index_ahead(record, offset);
+                witness.keep_waiting(&queue, record.queue_offset, place, record.total_size);
+            }
             Standing::Misnamed(identity) => {
                 let misnamed = Misnamed { place, size: record.total_size, identity: Some(identity) };
                 self.seal_misnamed(&misnamed, walk, witness)?;
