@@ -124,6 +124,7 @@ impl Index {
                 }
             }
         }
+        if std::env::var("DBG").is_ok() { for k in &files { eprintln!("DBG load safe={safe_timestamp:?} {:?} {:?}", k.file.path(), k.header); for n in 1..k.header.count as u32 { eprint!(" {:?}", k.file.entry(n).map(|e| (e.physical_offset, e.key_hash))); } eprintln!(); } }
         // names and bytes may be in the page cache alone: the last process may have died before it synced them
         let folder_changed = safe_timestamp.is_some() && !files.is_empty();
         *index.io.lock() = Io { unsynced: repaired, folder_changed, newest, cut_to, ..Io::default() };
@@ -156,6 +157,7 @@ impl Index {
 
     fn put_hash(&self, key_hash: i32, physical_offset: i64, store_timestamp: i64) -> Result<(), StoreError> {
         let mut state = self.state.lock();
+        if std::env::var("DBG").is_ok() { eprintln!("DBG put {physical_offset} {key_hash} latest {} {}", state.latest.end_physical_offset, state.latest.count); }
         if !state.files.is_empty() && physical_offset <= state.latest.end_physical_offset {
             if physical_offset < state.latest.end_physical_offset {
                 return Ok(());

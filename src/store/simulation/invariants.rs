@@ -96,10 +96,17 @@ pub(crate) fn of_open(store: &MessageStore, config: &StoreConfig, fs: &Arc<dyn F
     found.list
 }
 
+/// What lies in the store but for files that were about to be made.
+fn lasting(root: &Path) -> Contents {
+    let mut found = contents(root);
+    found.retain(|path, _| path.extension().is_none_or(|extension| extension != "new"));
+    found
+}
+
 /// What is wrong with a store that was stopped in order, as its next starts show (I5 and I6). It is left as it is.
 pub(crate) fn of_restarts(config: &StoreConfig, fs: &Arc<dyn Fs>) -> Vec<String> {
     let mut found = Findings::default();
-    let before = contents(&config.root);
+    let before = lasting(&config.root);
     for start in ["second", "third"] {
         let store = match open(config, fs, &Clock::System) {
             Ok(store) => store,
@@ -111,7 +118,7 @@ pub(crate) fn of_restarts(config: &StoreConfig, fs: &Arc<dyn Fs>) -> Vec<String>
             found.add(format!("I5: the {start} stop is not clean"));
         }
         drop(store);
-        let after = contents(&config.root);
+        let after = lasting(&config.root);
         for change in differences(&before, &after) {
             found.add(format!("I5: the {start} start changes {change}"));
         }

@@ -245,11 +245,7 @@ impl Life {
                 Err(error) => return Err(format!("append refused: {error}")),
             };
             record::place(&mut record, appended.queue_offset, appended.physical_offset, appended.store_timestamp);
-            let next = self.model.next.entry(queue.clone()).or_insert(0);
-            if *next != appended.queue_offset && !self.model.uncertain.contains(&queue.0) {
-                return Err(format!("{queue:?} numbers {} what should be {next}", appended.queue_offset));
-            }
-            *next = appended.queue_offset + 1;
+            self.model.number(&queue, appended.queue_offset)?;
             let message =
                 Message { start: appended.physical_offset, end: appended.end(), record, key: Some(key), shown: false, optional: false };
             let messages = self.model.queues.entry(queue.clone()).or_default();
