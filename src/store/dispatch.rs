@@ -151,13 +151,24 @@ impl Dispatcher {
         let found = Dispatched::read(record.properties);
         let tags_code = has_unit(record.sys_flag).then(|| found.tags_code(record, &self.delay_levels_ms));
         let queued = tags_code.map_or(Ok(Put::NoUnit), |tags_code| self.queue(record, physical_offset, tags_code, from));
+        self.put_keys(record, &found, physical_offset);
+        queued
+    }
+
+    /// Indexes a record whose unit has to wait: the index takes records in the order of the log only.
+    pub(super) fn index_ahead(&self, record: &Record<'_>, physical_offset: i64) {
+        if !self.deleted.read().hide(record.topic, physical_offset) {
+            self.put_keys(record, &Dispatched::read(record.properties), physical_offset);
+        }
+    }
+
+    fn put_keys(&self, record: &Record<'_>, found: &Dispatched<'_>, physical_offset: i64) {
         if let Some(index) = &self.index
             && has_keys(record.sys_flag)
-            && let Err(error) = put_keys(index, record, &found, physical_offset)
+            && let Err(error) = put_keys(index, record, found, physical_offset)
         {
             self.index_failed(&error);
         }
-        queued
     }
 
     fn queue(&self, record: &Record<'_>, physical_offset: i64, tags_code: i64, from: i64) -> Result<Put, StoreError> {

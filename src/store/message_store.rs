@@ -558,12 +558,6 @@ impl MessageStore {
         self.cleaner.clean(false)
     }
 
-    /// What `flush-cq` does at its next round; `thorough`: as the last one.
-    #[cfg(test)]
-    pub(super) fn flush_derived(&self, thorough: bool) -> bool {
-        self.derived.flush(thorough)
-    }
-
     /// Numbers.
     pub fn stats(&self) -> StoreStats {
         let space = self.guard.space();

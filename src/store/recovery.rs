@@ -361,7 +361,10 @@ impl Recovery<'_> {
                 self.dispatch(record, offset, walk);
                 queue.replace(record.queue_offset, self.dispatcher.unit_of(record, offset))?;
             }
-            Standing::Doubtful(queue) => witness.keep_waiting(&queue, record.queue_offset, place, record.total_size),
+            Standing::Doubtful(queue) => {
+                self.dispatcher.index_ahead(record, offset);
+                witness.keep_waiting(&queue, record.queue_offset, place, record.total_size);
+            }
             Standing::Misnamed(identity) => {
                 let misnamed = Misnamed { place, size: record.total_size, identity: Some(identity), why: ANOTHERS };
                 self.seal_misnamed(&misnamed, walk, witness)?;

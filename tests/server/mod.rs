@@ -124,12 +124,6 @@ impl Server {
         self.ready["namesrv"].as_str().expect("an address")
     }
 
-    /// SIGTERM; returns when the process has stopped in order.
-    pub fn stop(mut self) {
-        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), rustix::process::Signal::TERM).expect("SIGTERM");
-        assert!(self.child.wait().expect("the process ends").success(), "stopped in order");
-    }
-
     /// SIGKILL; returns when the process has ended.
     pub fn kill(&mut self) {
         self.child.kill().expect("SIGKILL");

@@ -245,11 +245,7 @@ impl Life {
                 Err(error) => return Err(format!("append refused: {error}")),
             };
             record::place(&mut record, appended.queue_offset, appended.physical_offset, appended.store_timestamp);
-            let next = self.model.next.entry(queue.clone()).or_insert(0);
-            if *next != appended.queue_offset && !self.model.uncertain.contains(&queue.0) {
-                return Err(format!("{queue:?} numbers {} what should be {next}", appended.queue_offset));
-            }
-            *next = appended.queue_offset + 1;
+            self.model.number(&queue, appended.queue_offset)?;
             let message =
                 Message { start: appended.physical_offset, end: appended.end(), record, key: Some(key), shown: false, optional: false };
             let messages = self.model.queues.entry(queue.clone()).or_default();
@@ -391,7 +387,7 @@ impl Life {
         if self.one_in(4) {
             self.fs = self.disk.process();
             self.die_soon(25);
-            let died = MessageStore::open(self.config.clone(), Arc::clone(&self.fs), self.clock.clone());
+            let died = invariants::open(&self.config, &self.fs, &self.clock);
             self.note(format!("open: {:?}", died.as_ref().err()));
             drop(died);
             if self.one_in(2) {
@@ -450,8 +446,7 @@ impl Life {
     fn open(&mut self, loss: Loss) -> Result<(), String> {
         self.fs = self.disk.process();
         (self.troubled, self.held) = (false, false);
-        let store = MessageStore::open(self.config.clone(), Arc::clone(&self.fs), self.clock.clone())
-            .map_err(|error| format!("the store does not open: {error}"))?;
+        let store = invariants::open(&self.config, &self.fs, &self.clock).map_err(|error| format!("the store does not open: {error}"))?;
         self.note(format!("open: {}, end {}", store.recovery(), store.stats().max_physical_offset));
         let found = invariants::of_open(&store, &self.config, &self.fs);
         let reconciled = self.model.reconcile(&store, loss);

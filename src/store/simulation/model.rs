@@ -39,6 +39,8 @@ pub(crate) struct Model {
     pub(crate) queues: BTreeMap<QueueName, BTreeMap<i64, Message>>,
     /// Offset of the next append, where it is known.
     pub(crate) next: BTreeMap<QueueName, i64>,
+    /// Numbers below were given to messages that were promised: no other message gets them, whatever happens.
+    pub(crate) taken: BTreeMap<QueueName, i64>,
     /// What ends at or before this physical offset was said to be on disk.
     pub(crate) promised: i64,
     /// Topics whose deletion has failed on the way: their messages may be there or not.
@@ -66,7 +68,19 @@ impl Model {
     pub(crate) fn deleted(&mut self, topic: &str) {
         self.queues.retain(|(name, _), _| name != topic);
         self.next.retain(|(name, _), _| name != topic);
+        self.taken.retain(|(name, _), _| name != topic);
         self.uncertain.remove(topic);
+    }
+
+    /// A message was given this number.
+    pub(crate) fn number(&mut self, queue: &QueueName, offset: i64) -> Result<(), String> {
+        let (next, taken) = (self.next.insert(queue.clone(), offset + 1), self.taken.get(queue).copied().unwrap_or(0));
+        let right = next.map_or(offset >= taken, |next| offset == next);
+        if right || self.uncertain.contains(&queue.0) {
+            Ok(())
+        } else {
+            Err(format!("{queue:?} numbers {offset}, next={next:?} taken={taken}"))
+        }
     }
 
     /// A consumer was given this record at this offset.
@@ -101,7 +115,14 @@ impl Model {
                 found.push(format!("the log ends at {}, the last message at {last}", stats.max_physical_offset));
             }
         }
-        self.next.retain(|(topic, _), _| !self.uncertain.contains(topic));
+        let mut taken = std::mem::take(&mut self.taken);
+        for (name, messages) in &self.queues {
+            let last = messages.iter().rev().find(|(_, message)| loss == Loss::None || self.is_promised(message));
+            let number = taken.entry(name.clone()).or_insert(0);
+            *number = last.map_or(0, |(offset, _)| offset + 1).max(*number);
+        }
+        taken.retain(|(topic, _), _| !self.uncertain.contains(topic));
+        (self.taken, self.next) = (taken, BTreeMap::new());
         let mut names: BTreeSet<QueueName> = self.queues.keys().cloned().collect();
         names.extend(store.topics().into_iter().flat_map(|(topic, ids)| ids.into_iter().map(move |id| (topic.clone(), id))));
         for name in names {
@@ -127,7 +148,13 @@ impl Model {
         let mut expected = self.queues.remove(name).unwrap_or_default();
         let uncertain = self.uncertain.contains(topic);
         let (min, max) = store.queue_bounds(topic, id);
-        self.next.insert(name.clone(), max);
+        let taken = self.taken.get(name).copied().unwrap_or(0);
+        if max < taken && !uncertain {
+            found.push(format!("{name:?} ends at {max}, but numbers up to {taken} are taken"));
+        }
+        if store.has_queue(topic, id) {
+            self.next.insert(name.clone(), max);
+        }
         let mut there = BTreeMap::new();
         for offset in min..max {
             let record = store.message_at(topic, id, offset).and_then(|(_, record)| record);

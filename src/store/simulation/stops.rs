@@ -47,7 +47,7 @@ impl Rig {
 
     fn open(&self) -> Arc<MessageStore> {
         let fs = self.disk.process();
-        let store = MessageStore::open(self.config.clone(), Arc::clone(&fs), Clock::manual(1_700_000_000_000)).unwrap();
+        let store = invariants::open(&self.config, &fs, &Clock::manual(1_700_000_000_000)).unwrap();
         assert_eq!(invariants::of_open(&store, &self.config, &fs), Vec::<String>::new());
         store
     }
@@ -129,7 +129,7 @@ fn a_start_may_end_at_any_call() {
         rig.cut(store, Arrival::Random, 5);
         let fs = rig.disk.process();
         rig.disk.kill_at(call);
-        let started = MessageStore::open(rig.config.clone(), fs, Clock::manual(1_700_000_000_000)).is_ok();
+        let started = invariants::open(&rig.config, &fs, &Clock::manual(1_700_000_000_000)).is_ok();
         rig.disk.kill();
         rig.open();
         if started {
