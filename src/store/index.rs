@@ -124,7 +124,6 @@ impl Index {
                 }
             }
         }
-        if std::env::var("DBG").is_ok() { for k in &files { eprintln!("DBG load safe={safe_timestamp:?} {:?} {:?}", k.file.path(), k.header); for n in 1..k.header.count as u32 { eprint!(" {:?}", k.file.entry(n).map(|e| (e.physical_offset, e.key_hash))); } eprintln!(); } }
         // names and bytes may be in the page cache alone: the last process may have died before it synced them
         let folder_changed = safe_timestamp.is_some() && !files.is_empty();
         *index.io.lock() = Io { unsynced: repaired, folder_changed, newest, cut_to, ..Io::default() };
@@ -157,7 +156,6 @@ impl Index {
 
     fn put_hash(&self, key_hash: i32, physical_offset: i64, store_timestamp: i64) -> Result<(), StoreError> {
         let mut state = self.state.lock();
-        if std::env::var("DBG").is_ok() { eprintln!("DBG put {physical_offset} {key_hash} latest {} {}", state.latest.end_physical_offset, state.latest.count); }
         if !state.files.is_empty() && physical_offset <= state.latest.end_physical_offset {
             if physical_offset < state.latest.end_physical_offset {
                 return Ok(());
@@ -428,6 +426,15 @@ impl Index {
                 return Ok(());
             }
         }
+    }
+
+    /// After an abrupt stop, when what is to be put again was dropped: makes that durable. Entries that come back with a crash, sector by
+    /// sector, would stand between those that took their places.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn sync_dropped(&self) -> Result<(), StoreError> {
+        self.sync(&mut self.io.lock())
     }
 
     /// After an abrupt stop before the first flush: removes the files behind the first that is not full. A crash has taken entries from
