@@ -441,6 +441,15 @@ impl Index {
         }
     }
 
+    /// After an abrupt stop, when what is to be put again was dropped: makes that durable. Entries that come back with a crash, sector by
+    /// sector, would stand between those that took their places.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn sync_dropped(&self) -> Result<(), StoreError> {
+        self.sync(&mut self.io.lock())
+    }
+
     /// After an abrupt stop before the first flush: removes the files behind the first that is not full. A crash has taken entries from
     /// that one, and those behind would pass for all that is to be put again.
     ///

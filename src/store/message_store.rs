@@ -614,7 +614,7 @@ impl Loaded {
         if let Some(index) = index.as_ref().filter(|_| !clean) {
             let flushed = positions.index_offset;
             let cut = if flushed > 0 { index.truncate_behind(flushed) } else { index.truncate_behind_hole() };
-            if let Err(error) = cut {
+            if let Err(error) = cut.and_then(|()| index.sync_dropped()) {
                 log::warn!("index not cut at what was flushed, keys may be missing in it: {error}");
             }
         }
