@@ -41,7 +41,8 @@ struct SlowFs(RealFs, Arc<Switch>);
 impl Fs for SlowFs {
     fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn FsFile>> {
         let file = self.0.open(path, create)?;
-        if path.parent().is_none_or(|folder| !folder.ends_with("commitlog")) {
+        let of_the_log = path.ends_with("commitlog.new") || path.parent().is_some_and(|folder| folder.ends_with("commitlog"));
+        if !of_the_log {
             return Ok(file);
         }
         Ok(Arc::new(SlowFile(file, Arc::clone(&self.1))))
