@@ -29,7 +29,7 @@ type decider struct {
 
 func (d *decider) ExecuteLocalTransaction(message *primitive.Message) primitive.LocalTransactionState {
 	if d.undecided {
-		return primitive.UnknowState
+		return primitive.UnkonwnState
 	}
 	return decision(string(message.Body))
 }
@@ -44,7 +44,7 @@ func (d *decider) CheckLocalTransaction(message *primitive.MessageExt) primitive
 	d.asked[body]++
 	// One of them knows only at the second time.
 	if strings.HasSuffix(body, "-0") && d.asked[body] == 1 {
-		return primitive.UnknowState
+		return primitive.UnkonwnState
 	}
 	return decision(body)
 }
@@ -80,8 +80,8 @@ func transactionWhenAsked(f *fixture) {
 	listener := &decider{undecided: true}
 	sender := f.transactionProducer(listener)
 	committed, rolledBack := numbered("commit", transactionCount), numbered("rollback", transactionCount)
-	sendInTransaction(f, sender, committed, primitive.UnknowState)
-	sendInTransaction(f, sender, rolledBack, primitive.UnknowState)
+	sendInTransaction(f, sender, committed, primitive.UnkonwnState)
+	sendInTransaction(f, sender, rolledBack, primitive.UnkonwnState)
 	all := append(append([]string{}, committed...), rolledBack...)
 	expected := func(body string) int {
 		if strings.HasSuffix(body, "-0") {
@@ -107,8 +107,8 @@ func transactionByTheNext(f *fixture) {
 	box := consumeTransactions(f)
 	first := f.transactionProducer(&decider{undecided: true})
 	committed := numbered("commit", transactionCount)
-	sendInTransaction(f, first, committed, primitive.UnknowState)
-	sendInTransaction(f, first, numbered("rollback", transactionCount), primitive.UnknowState)
+	sendInTransaction(f, first, committed, primitive.UnkonwnState)
+	sendInTransaction(f, first, numbered("rollback", transactionCount), primitive.UnkonwnState)
 	must(first.Shutdown())
 	second := f.transactionProducer(&decider{})
 	sendInTransaction(f, second, []string{"commit-more"}, primitive.CommitMessageState)
