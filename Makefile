@@ -7,7 +7,7 @@ SEEDS ?= 1000
 
 ROUNDS ?= 200
 
-.PHONY: help run test check crash interop bench sim release clean
+.PHONY: help run test check crash interop bench instructions sim release clean
 
 help:           ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -35,6 +35,9 @@ interop: release ## official Java, Go, Python and JavaScript clients against a f
 bench: release  ## parts, then the whole beside the null broker
 	$(CARGO) bench --quiet
 	$(PETREL) bench suite $(ARGS)
+
+instructions:   ## counts the instructions of the hot paths (valgrind): benches/INSTRUCTIONS.md
+	benches/instructions.sh
 
 release:        ## the executable, target/release/petrel
 	$(CARGO) build --release --quiet
