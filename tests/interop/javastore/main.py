@@ -20,7 +20,7 @@ sys.dont_write_bytecode = True
 from servers import Client, Failed, Java, Petrel, Store, free_ports, java_broker, kill, read_line, wait_for_end
 
 FEATURES = {"5.5.0": "timer,pop,transaction,attributes", "4.9.7": "transaction"}
-PETREL_FEATURES = "none"
+PETREL_FEATURES = "transaction"
 READERS = ("javastore-readers", "Plain")
 LATE_READERS = ("javastore-late-readers", "Plain")
 # What Petrel has no use for yet, and so leaves alone.
